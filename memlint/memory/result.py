@@ -1,0 +1,65 @@
+"""What an estimate says. Bytes are ints; every quantity is an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+COMPONENTS = (
+    "weights",
+    "adapters",
+    "gradients",
+    "optimizer_states",
+    "activations",
+    "logits",
+    "communication",
+    "workspace",
+)
+"""The kinds of allocation, in the order reports show them; `context` (CUDA context and libraries) is not an allocation."""
+
+
+class CannotEstimate(Exception):
+    """A fact without which no estimate is possible is missing; the message says which and how to supply it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Bytes: the least, the expected and the most."""
+
+    low: int
+    expected: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One phase of a training step: the most that is allocated during it, and what that consists of."""
+
+    phase: str
+    """load, forward, loss, backward, optimizer_step, evaluation."""
+    peak_bytes: int
+    components: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Peak memory of one rank's GPU, per process.
+
+    `allocated` is what live blocks hold at the peak, `required` the smallest allocator capacity with which a step still
+    completes (the line that decides a verdict), `reserved` what the caching allocator holds when it is not short, `device`
+    the reserved bytes plus the CUDA context (what nvidia-smi shows).
+    """
+
+    allocated: Interval
+    required: Interval
+    reserved: Interval
+    device: Interval
+    peak_phase: str
+    components: Mapping[str, int]
+    """Allocated bytes at the peak by component (sums to `allocated.expected`), plus `context`."""
+    timeline: tuple[Instant, ...]
+    """One entry per phase, in the order of a step."""
+    parameters: int
+    trainable_parameters: int
+    assumptions: tuple[str, ...] = field(default=())
+    """What was assumed, or is not modelled and therefore widens the interval; one sentence each."""

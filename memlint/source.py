@@ -1,0 +1,130 @@
+"""The one place where files are read: a `Source` is a file's text and what kind of file it is; a `Span` is a place in it.
+
+Lines and columns are 1-based everywhere; `end_column` is exclusive. Columns count characters, not bytes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Larger files are refused: a hand-written config or script is never that big, and the hook must stay quick."""
+
+
+class Kind(str, Enum):
+    """What a file is, by its name (a first guess: readers recognise dialects by content)."""
+
+    PYTHON = "python"
+    NOTEBOOK = "notebook"
+    SHELL = "shell"
+    YAML = "yaml"
+    JSON = "json"
+    TOML = "toml"
+
+
+SUFFIXES = {
+    ".py": Kind.PYTHON,
+    ".ipynb": Kind.NOTEBOOK,
+    ".sh": Kind.SHELL,
+    ".bash": Kind.SHELL,
+    ".slurm": Kind.SHELL,
+    ".sbatch": Kind.SHELL,
+    ".yaml": Kind.YAML,
+    ".yml": Kind.YAML,
+    ".json": Kind.JSON,
+    ".conf": Kind.JSON,
+    ".toml": Kind.TOML,
+}
+
+
+class ReadError(Exception):
+    """An input that cannot be read, with the place and a one-line message for a person."""
+
+    def __init__(self, message: str, path: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.message, self.path, self.line, self.column = message, path, line, column
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A place in a file. `cell` is the 1-based notebook cell; lines then count inside the cell."""
+
+    path: str
+    line: int
+    column: int = 1
+    end_line: int = 0
+    end_column: int = 0
+    cell: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's text. `path` is as the user wrote it (posix separators); it is what findings print."""
+
+    path: str
+    kind: Kind
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines without their line ends, split as editors do (`\\n`, `\\r\\n`, `\\r`)."""
+        return re.split(r"\r\n|\n|\r", self.text)
+
+
+def kind_of(path: str) -> Kind | None:
+    """The kind of a file by its name, or None when memlint does not read such files."""
+    return SUFFIXES.get(Path(path).suffix.lower())
+
+
+def read(path: str, kind: Kind | None = None) -> Source:
+    """Read a file as text.
+
+    UTF-8 (with or without BOM), UTF-16 with BOM, or the encoding of a Python coding cookie. Raises `ReadError` for a
+    missing, oversized, binary or undecodable file.
+    """
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise ReadError("is a directory", path)
+        if file.stat().st_size > MAX_BYTES:
+            raise ReadError(f"larger than {MAX_BYTES // 2**20} MiB, not read", path)
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise ReadError("no such file", path) from None
+    except OSError as error:
+        raise ReadError(error.strerror or str(error), path) from None
+    kind = kind or kind_of(path)
+    if kind is None:
+        raise ReadError("not a file that memlint reads (.py, .ipynb, .sh, .slurm, .yaml, .json, .toml)", path)
+    return Source(path, kind, decode(data, path, kind))
+
+
+def decode(data: bytes, path: str, kind: Kind) -> str:
+    """Bytes to text, keeping line ends; raises `ReadError` for binary or undecodable content."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    elif b"\0" in data[:8192]:
+        raise ReadError("binary file", path)
+    else:
+        encoding = (_coding_cookie(data) if kind is Kind.PYTHON else None) or "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except LookupError:
+        raise ReadError(f"unknown encoding {encoding!r} in the coding cookie", path) from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ReadError(f"not valid {encoding.removesuffix('-sig').upper()} text", path, line) from None
+
+
+def _coding_cookie(data: bytes) -> str | None:
+    """The encoding named in the first two lines (PEP 263)."""
+    for line in data.split(b"\n", 2)[:2]:
+        match = re.match(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line)
+        if match:
+            name = match.group(1).decode("ascii")
+            return "utf-8-sig" if name.lower().replace("_", "-") in {"utf-8", "utf8"} else name
+    return None
