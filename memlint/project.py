@@ -1,0 +1,100 @@
+"""The project around the linted files: where links between files lead, and each file read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memlint.source import Kind, ReadError, Source, kind_of, read
+
+ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+MAX_PARENTS = 6
+"""How far up links are followed when nothing marks the project's root."""
+
+
+@dataclass
+class Project:
+    """What surrounds the files of one memlint call. Create it with `Project.around(path)`; it reads lazily.
+
+    `overrides` are canonical `--set` values (already validated by `memlint.facts.keys`): they win over every input.
+    `pinned` are library versions stated by hand (`[tool.memlint] versions`), library name to version text.
+    """
+
+    root: Path
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    marked: bool = True
+    """False when no `.git` or `pyproject.toml` marks the root."""
+    _texts: dict[str, Source] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def around(
+        cls, path: str, *, overrides: Mapping[str, Any] | None = None, pinned: Mapping[str, str] | None = None
+    ) -> Project:
+        """The project that a file or directory belongs to: the nearest one upward with `.git`, else `pyproject.toml`.
+
+        A repository wins over a package inside it, because launch lines are written for the repository's root.
+        """
+        start = Path(path).absolute()
+        start = start if start.is_dir() else start.parent
+        above = (start, *start.parents)
+        marker = next((p for p in above if (p / ".git").exists()), None) or next(
+            (p for p in above if any((p / name).exists() for name in ROOT_MARKERS)), None
+        )
+        root = marker or above[min(MAX_PARENTS, max(len(above) - 2, 0))]
+        return cls(root, dict(overrides or {}), dict(pinned or {}), marker is not None)
+
+    def with_texts(self, sources: Mapping[str, Source]) -> Project:
+        """The same project in which some files have another text (standard input, a heredoc, `%%writefile`)."""
+        added = {_key(path): source for path, source in sources.items()}
+        return Project(self.root, self.overrides, self.pinned, self.marked, {**self._texts, **added})
+
+    def read(self, path: str, kind: Kind | None = None) -> Source:
+        """A file's text, read once. Raises `ReadError`."""
+        key = _key(path)
+        source = self._texts.get(key)
+        if source is None or (kind is not None and source.kind is not kind):
+            source = self._texts[key] = read(path, kind)
+        return source
+
+    def exists(self, path: str) -> bool:
+        """Whether `path` is a regular file, or a text given in its place."""
+        return _key(path) in self._texts or os.path.isfile(path)  # noqa: PTH113 - a hot path, called with strings
+
+    def resolve(self, link: str, from_path: str, *, directory: str | None = None) -> str | None:
+        """The file that `link`, written in `from_path`, leads to, or None.
+
+        Tried in order: the launch's own `directory` (after a `cd`), the linking file's directory, each of its parents
+        up to the root, the working directory. Links out of the project are not followed. The path returned is relative
+        when `from_path` is.
+        """
+        if not link or "\0" in link or len(link) > 1024 or link.startswith("~"):
+            return None
+        here = Path(os.path.abspath(from_path)).parent  # noqa: PTH100 - `..` in the path is folded without touching links
+        working = Path.cwd()
+        tops = (self.root, working)
+        parents = [p for p in (here, *here.parents) if p == self.root or self.root in p.parents] or [here]
+        launch = [here / directory, self.root / directory] if directory else []
+        for base in (*launch, *parents, working):
+            target = os.path.normpath(base / link)
+            inside = any(Path(target).is_relative_to(top) for top in (*tops, here))
+            if inside and self.exists(target):
+                return target if os.path.isabs(from_path) else Path(os.path.relpath(target, working)).as_posix()  # noqa: PTH117
+        return None
+
+    def read_link(self, link: str, from_path: str, *, directory: str | None = None) -> Source | None:
+        """The text that a link leads to, or None when it leads nowhere or to a file of an unknown kind."""
+        path = self.resolve(link, from_path, directory=directory)
+        if path is None:
+            return None
+        try:
+            return self.read(path, kind_of(path))
+        except ReadError:
+            return None
+
+
+def _key(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 - one spelling per file; links are not followed
