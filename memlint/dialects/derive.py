@@ -1,0 +1,188 @@
+"""Facts computed from facts: the arithmetic of a dialect, with status, choices and origin carried along.
+
+`derive(function, *facts)` calls a plain function with values and gives a fact. What it does with facts that are not single
+values is the same everywhere, so that no dialect has to think about it:
+
+* any unknown argument makes the result unknown, for the same reason;
+* choices give the choices of the result (facts that the same property of the card decides move together);
+* the origin is that of the argument that decides: the first fixed one that is not merely switched off;
+* the result is fixed if an argument is fixed, else a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from memlint.facts import Fact, Origin, Status, choices, default, fixed, unknown
+
+MAX_COMBINATIONS = 64
+"""More combinations of choices than this make the result unknown."""
+
+Native = Mapping[str, Fact]
+"""The arguments of a dialect as written: native name (dotted for nested ones) -> fact."""
+
+Facts = dict[str, Fact]
+"""Canonical key -> fact."""
+
+
+class Impossible(Exception):
+    """Raised by a derived function for a combination of values that the framework rejects; that combination is dropped."""
+
+
+def derive(function: Callable[..., Any], *facts: Fact, note: str = "") -> Fact:
+    """The fact `function(*values)`; see the module's text. `note`, if given, is added as a link of the origin."""
+    for fact in facts:
+        if fact.status is Status.UNKNOWN:
+            return fact
+    values: list[Any] = []
+    combinations = list(_combinations(facts))
+    if len(combinations) > MAX_COMBINATIONS:
+        return unknown("too many combinations of possible values", _span(facts))
+    for combination in combinations:
+        try:
+            values.append(function(*combination))
+        except Impossible as error:
+            reason = str(error) or "the framework rejects this combination"
+        except (TypeError, ValueError, ArithmeticError, AttributeError, KeyError, IndexError):
+            reason = "a value of an unexpected type"
+    if not values:
+        return unknown(reason, _span(facts))
+    origin = _origin(facts)
+    if note:
+        origin = (*origin, Origin(None, note))
+    status = Status.FIXED if any(fact.status is not Status.DEFAULT for fact in facts) else Status.DEFAULT
+    decided = {fact.decided_by for fact in facts if fact.status is Status.CHOICES}
+    result = choices(values, decided_by=decided.pop() if len(decided) == 1 else "")
+    if result.known:
+        return Fact(result.value, status, origin)
+    return replace(result, origin=origin)
+
+
+def _combinations(facts: tuple[Fact, ...]) -> Iterable[tuple[Any, ...]]:
+    """Every combination of values; facts decided by the same thing are zipped, not multiplied."""
+    groups: dict[str, list[int]] = {}
+    for index, fact in enumerate(facts):
+        if fact.status is Status.CHOICES:
+            groups.setdefault(fact.decided_by or f"#{index}", []).append(index)
+    names = list(groups)
+    sizes = [range(min(len(facts[index].choices) for index in groups[name])) for name in names]
+    for picks in product(*sizes):
+        picked = {index: pick for name, pick in zip(names, picks, strict=True) for index in groups[name]}
+        yield tuple(fact.choices[picked[i]] if i in picked else fact.value for i, fact in enumerate(facts))
+
+
+def _origin(facts: tuple[Fact, ...]) -> tuple[Origin, ...]:
+    fixed_facts = [fact for fact in facts if fact.status is not Status.DEFAULT]
+    on = [fact for fact in fixed_facts if not fact.known or fact.value not in (False, None, "no", "none", 0)]
+    for fact in (*on, *fixed_facts, *facts):
+        return fact.origin
+    return ()
+
+
+def _span(facts: tuple[Fact, ...]) -> Any:
+    return next((origin.span for fact in facts for origin in fact.origin if origin.span is not None), None)
+
+
+def given(native: Native, *names: str) -> Fact | None:
+    """The first of the named arguments that the input gives; an explicit null counts as absent."""
+    for name in names:
+        fact = native.get(name)
+        if fact is not None and not (fact.known and fact.value is None):
+            return fact
+    return None
+
+
+def rename(native: Native, table: Mapping[str, tuple[str, Callable[[Any], Any]]]) -> Facts:
+    """The plain part of a dialect: canonical key -> (native name, conversion of its value)."""
+    facts: Facts = {}
+    for key, (name, convert) in table.items():
+        fact = given(native, name)
+        if fact is not None:
+            facts[key] = derive(convert, fact)
+    return facts
+
+
+def soften(fact: Fact, note: str) -> Fact:
+    """The same fact as a default (the input does not state it; it follows from other defaults)."""
+    status = Status.DEFAULT if fact.status is Status.FIXED else fact.status
+    return replace(fact, status=status, origin=(*fact.origin, Origin(None, note)))
+
+
+# ---- conversions of values ----
+
+
+def boolean(value: Any) -> bool:
+    """A switch as frameworks and argument parsers take it (`transformers.hf_argparser.string_to_bool`)."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    text = str(value).strip().lower()
+    if text in ("true", "yes", "on", "t", "y", "1"):
+        return True
+    if text in ("false", "no", "off", "f", "n", "0"):
+        return False
+    raise ValueError(value)
+
+
+def integer(value: Any) -> int:
+    """A whole number; text such as `16` and floats such as `1e3` (YAML reads it as text) count."""
+    if isinstance(value, bool):
+        raise ValueError(value)
+    if isinstance(value, int):
+        return value
+    number = float(value)
+    if number != int(number):
+        raise ValueError(value)
+    return int(number)
+
+
+def number(value: Any) -> float | int:
+    """A number; text is converted, as the frameworks convert it."""
+    if isinstance(value, bool):
+        raise ValueError(value)
+    if isinstance(value, (int, float)):
+        return value
+    as_float = float(value)
+    return int(as_float) if as_float == int(as_float) and "." not in str(value) else as_float
+
+
+def text(value: Any) -> str:
+    """A text; anything else is refused."""
+    if isinstance(value, str):
+        return value
+    raise ValueError(value)
+
+
+def names(value: Any) -> list[str] | str:
+    """A list of names, or the one text (a regex, `all-linear`) as it is."""
+    if isinstance(value, str):
+        return value
+    return [str(item) for item in value]
+
+
+def library_default(value: Any, versions_note: str) -> Fact:
+    """A default of a library; `versions_note` is what `Versions.note(library)` says."""
+    return default(value, versions_note)
+
+
+__all__ = [
+    "Facts",
+    "Impossible",
+    "Native",
+    "boolean",
+    "derive",
+    "fixed",
+    "given",
+    "integer",
+    "library_default",
+    "names",
+    "number",
+    "rename",
+    "soften",
+    "text",
+    "unknown",
+]
