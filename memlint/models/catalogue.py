@@ -1,0 +1,89 @@
+"""The catalogue of known models (`data/catalogue.tsv`, written by `tools/build_catalogue.py`), read by id, not whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memlint.models import table
+from memlint.models.architecture import Architecture
+from memlint.models.config import from_config
+
+FILE = "catalogue.tsv"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A catalogue entry, and why an alias leads to it."""
+
+    row: Mapping[str, Any]
+    alias_of: str = ""
+    basis: str = ""
+
+
+def find(model_id: str) -> Found | None:
+    """The entry of a hub id or of an alias, compared without case."""
+    key = model_id.lower()
+    if key.startswith(("/", "#")):
+        return None
+    line = table.get(FILE, key)
+    if line is None:
+        return None
+    value = json.loads(line)
+    if isinstance(value, dict):
+        return Found(value)
+    target, basis = value
+    row = table.get(FILE, target.lower())
+    return Found(json.loads(row), target, basis) if row else None
+
+
+def architecture(row: Mapping[str, Any]) -> Architecture:
+    """The architecture of an entry: its configuration with class defaults, its counted parameters and Linears.
+
+    `tied` is what transformers 5 builds; T5 v1.1 and mT5 checkpoints say otherwise in `config["tie_word_embeddings"]`, and
+    transformers 4 follows the checkpoint.
+    """
+    shape = from_config(row["config"], row["id"], source(row))
+    return replace(
+        shape,
+        tied=row.get("tied", shape.tied),
+        dtype=row.get("dtype") or shape.dtype,
+        params=row.get("params"),
+        linears=tuple((name, fan_in, fan_out, count) for name, fan_in, fan_out, count in row.get("linears", ())),
+        dropouts={**shape.dropouts, **row.get("dropouts", {})},
+    )
+
+
+def source(row: Mapping[str, Any]) -> str:
+    """Where an entry's numbers come from and how they were checked."""
+    check = row.get("check") or "not checked against a published count"
+    return f"{row.get('source', 'unknown source')} ({'verified: ' if row.get('verified') else 'unverified: '}{check})"
+
+
+def named(name: str) -> tuple[str, ...]:
+    """The ids that a bare name may mean, the most used first."""
+    line = table.get(FILE, f"/{name.lower()}")
+    return tuple(json.loads(line)) if line else ()
+
+
+def ids() -> Iterator[str]:
+    """Every id of an entry, as its owner writes it (aliases are left out)."""
+    for _, line in table.items(FILE):
+        if line.startswith('{"id":"'):
+            yield json.loads(line[6 : line.index('"', 7) + 1])
+
+
+def similar(text: str, count: int = 3) -> tuple[str, ...]:
+    """Ids of entries whose name resembles a text, the most similar first."""
+    import difflib  # only on the way to an error message
+
+    wanted = text.lower()
+    start = wanted[:2]
+    by_name: dict[str, str] = {}
+    for model_id in ids():
+        name = model_id.rpartition("/")[2].lower()
+        if name[:2] == start or wanted in name:
+            by_name.setdefault(name, model_id)
+    return tuple(by_name[name] for name in difflib.get_close_matches(wanted, by_name, n=count, cutoff=0.55))
