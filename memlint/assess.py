@@ -1,0 +1,206 @@
+"""A run against a card: its model looked up, its memory estimated, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memlint.config import Settings
+from memlint.facts import Fact, TrainingRun, fixed
+from memlint.gpus import Gpu, all_gpus, find
+from memlint.memory import CannotEstimate, Estimate, estimate
+from memlint.models import Architecture, Lookup, lookup
+
+FITS, TIGHT, DOES_NOT_FIT, UNKNOWN = "fits", "tight", "does_not_fit", "unknown"
+
+MAX_MICRO_BATCH = 4096
+MAX_SEQUENCE = 2**20
+"""Where the searches for the largest that fits stop: beyond any real setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What is known about one run on one target card; the rules and reports look at nothing else."""
+
+    run: TrainingRun
+    lookup: Lookup | None = None
+    estimate: Estimate | None = None
+    why_not: str = ""
+    """Why there is no estimate, and how to supply what is missing."""
+    gpu: Gpu | None = None
+    verdict: str = UNKNOWN
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """The model's shape, when the lookup found one."""
+        return self.lookup.architecture if self.lookup else None
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What torch can use on the target card, context included."""
+        return self.gpu.capacity_bytes if self.gpu else None
+
+    @property
+    def context_bytes(self) -> int:
+        """The CUDA context and libraries of one process on the target card."""
+        return context_of(self.estimate, self.gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an estimate fits one card."""
+
+    gpu: Gpu
+    verdict: str
+
+
+def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None = None) -> Assessment:
+    """Look up the model, estimate the run and judge it on `gpu` (see `target`).
+
+    Values set in `settings` (or `--set`) and choices that the card decides are fixed first. Never raises: a run that
+    cannot be estimated says why in `why_not`.
+    """
+    settings = settings or Settings()
+    run = _decided_by(gpu, _overridden(run, settings))
+    found = _look_up(run, settings)
+    if found.architecture is None:
+        return Assessment(run, found, None, _unknown_model(run, found), gpu, UNKNOWN, settings)
+    try:
+        estimated = estimate(run, found.architecture, gpu)
+    except CannotEstimate as error:
+        return Assessment(run, found, None, str(error), gpu, UNKNOWN, settings)
+    return Assessment(run, found, estimated, "", gpu, judge(estimated, gpu), settings)
+
+
+def target(run: TrainingRun, settings: Settings) -> Gpu | None:
+    """The card a run is judged on: the configured one (command line, comment, config file), else the one the input names.
+
+    None when nothing names a card, or names one that memlint does not know.
+    """
+    named = settings.gpu or run.value("hardware.gpu")
+    return find(str(named)) if named else None
+
+
+def judge(estimated: Estimate | None, gpu: Gpu | None) -> str:
+    """The verdict: required memory plus the context against the card's usable capacity.
+
+    `does_not_fit` only if the low end exceeds it, `fits` only if the high end does not, `tight` between.
+    """
+    if estimated is None or gpu is None:
+        return UNKNOWN
+    room = gpu.capacity_bytes - context_of(estimated, gpu)
+    if estimated.required.low > room:
+        return DOES_NOT_FIT
+    return FITS if estimated.required.high <= room else TIGHT
+
+
+def context_of(estimated: Estimate | None, gpu: Gpu | None) -> int:
+    """Bytes of the CUDA context on a card: its own where the card is known, else what the estimate assumed."""
+    if gpu is not None:
+        return int(gpu.context_bytes)
+    return int(estimated.components.get("context", 0)) if estimated else 0
+
+
+def verdicts_for(estimated: Estimate, gpus: Iterable[Gpu]) -> tuple[Verdict, ...]:
+    """The verdict on each card, in the order given."""
+    return tuple(Verdict(gpu, judge(estimated, gpu)) for gpu in gpus)
+
+
+def smallest_card(estimated: Estimate) -> Gpu | None:
+    """The card with the least memory on which the run fits for sure; None when none does."""
+    fitting = [gpu for gpu in all_gpus() if judge(estimated, gpu) == FITS]
+    return min(fitting, key=lambda gpu: (gpu.capacity_bytes, gpu.name), default=None)
+
+
+def largest_micro_batch(assessment: Assessment) -> int | None:
+    """The largest micro-batch that fits the target card for sure, everything else unchanged.
+
+    0 when not even one sample fits; None without a target, an estimate or a known micro-batch.
+    """
+    return _largest(assessment, "batch.micro_batch_size", 1, MAX_MICRO_BATCH)
+
+
+def largest_sequence(assessment: Assessment) -> int | None:
+    """The longest sequence, in multiples of 64 tokens, that fits the target card for sure; as `largest_micro_batch`."""
+    return _largest(assessment, "batch.sequence_length", 64, MAX_SEQUENCE)
+
+
+def verdict_with(assessment: Assessment, changes: Mapping[str, Any]) -> str:
+    """The verdict on the target card if these facts had these values."""
+    if assessment.gpu is None:
+        return UNKNOWN
+    return judge(estimate_with(assessment, changes), assessment.gpu)
+
+
+def estimate_with(assessment: Assessment, changes: Mapping[str, Any]) -> Estimate | None:
+    """The estimate if these facts had these values; None where there is none."""
+    if assessment.architecture is None:
+        return None
+    try:
+        return estimate(assessment.run.with_values(changes, "proposed"), assessment.architecture, assessment.gpu)
+    except CannotEstimate:
+        return None
+
+
+def _largest(assessment: Assessment, key: str, step: int, most: int) -> int | None:
+    """Doubling, then bisection; memory grows with the value, so the first that does not fit ends the search."""
+    value = assessment.run.value(key)
+    if assessment.gpu is None or assessment.estimate is None or not isinstance(value, int) or value < 1:
+        return None
+    fits = 0
+    fails = step
+    while fails <= most and verdict_with(assessment, {key: fails}) == FITS:
+        fits, fails = fails, fails * 2
+    while fails - fits > step:
+        middle = (fits + fails) // (2 * step) * step
+        if verdict_with(assessment, {key: middle}) == FITS:
+            fits = middle
+        else:
+            fails = middle
+    return fits
+
+
+def _overridden(run: TrainingRun, settings: Settings) -> TrainingRun:
+    """The run with the values that a person set; `gpus` counts as one of them."""
+    values: dict[str, Any] = dict(settings.set)
+    if settings.gpus is not None:
+        values["parallel.gpus"] = settings.gpus
+    facts = {key: fixed(value, note=settings.origin_of(key)) for key, value in values.items()}
+    return run.with_facts(facts) if facts else run
+
+
+def _decided_by(gpu: Gpu | None, run: TrainingRun) -> TrainingRun:
+    """The run with the choices settled that hang on the card's bf16 support."""
+    if gpu is None:
+        return run
+    settled: dict[str, Fact] = {}
+    for key, fact in run.facts.items():
+        if fact.decided_by == "gpu.bf16" and len(fact.choices) == 2:
+            value = fact.choices[0] if gpu.bf16 else fact.choices[1]
+            settled[key] = replace(fixed(value), origin=fact.origin).through(None, f"{gpu.name} decides")
+    return run.with_facts(settled) if settled else run
+
+
+def _look_up(run: TrainingRun, settings: Settings) -> Lookup:
+    """The model's shape by its inline config or its id; ids that are paths are relative to the run's file."""
+    config = run.value("model.config")
+    name = run.value("model.id")
+    return lookup(
+        name if isinstance(name, str) else None,
+        config=config if isinstance(config, Mapping) else None,
+        base=Path(run.path).parent,
+        overrides=settings.models,
+    )
+
+
+def _unknown_model(run: TrainingRun, found: Lookup) -> str:
+    name = run.value("model.id")
+    if name is None:
+        reason = run.fact("model.id").reason
+        return f"the model is not known: {reason}; say it with --set model.id=... or [tool.memlint.set]"
+    close = f"; did you mean {', '.join(found.suggestions[:3])}?" if found.suggestions else ""
+    return f"model {name!r} is not in the catalogue{close} Point [tool.memlint.models] at its config.json or at a known id"
+

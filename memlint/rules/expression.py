@@ -1,0 +1,412 @@
+"""The language of a rule's `when`: comparisons over facts and estimate terms in three-valued logic.
+
+    not checkpointing.enabled and verdict in ("does_not_fit", "tight")
+    estimate.share.logits >= 0.25 and loss.logits == "full" and not problem("unknown-key")
+
+It is read with `ast` through a whitelist and turned into closures; nothing is ever evaluated as Python. Grammar: `and`, `or`, `not`,
+comparisons (chains too), `in`, `+ - * / // %`, numbers, texts, `true`, `false`, `none`, lists, dotted names, and the functions
+`min`, `max`, `abs`, `has(list, item)`, `known(name)`, `explicit(name)`, `problem("name")`.
+
+A name is a value, or `UNKNOWN`. Unknown spreads (Kleene): `false and unknown` is false, `true and unknown` unknown; comparing or
+computing with it is unknown, and so is whatever makes no sense at run time (text < number, division by zero). A name with
+several possible values makes the whole true or false only if it is so for each of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
+from typing import Any, Protocol
+
+MAX_LENGTH = 2000
+MAX_CASES = 64
+"""More combinations of possible values than this count as unknown."""
+
+
+class Unknown(Enum):
+    """The third truth value."""
+
+    UNKNOWN = "unknown"
+
+    def __bool__(self) -> bool:
+        raise TypeError("unknown is neither true nor false")
+
+
+UNKNOWN = Unknown.UNKNOWN
+
+
+class Kind(str, Enum):
+    """What a name or sub-expression is, checked when a page is loaded."""
+
+    BOOL = "true or false"
+    NUMBER = "a number"
+    TEXT = "a text"
+    LIST = "a list"
+    ANY = "anything"
+
+
+class ExpressionError(Exception):
+    """A `when` that is not part of the language, or whose types do not fit."""
+
+
+class Scope(Protocol):
+    """Where an expression's names come from."""
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """Every value the name may have; empty when it is unknown."""
+
+    def known(self, name: str) -> bool:
+        """True when the name has exactly one value."""
+
+    def explicit(self, name: str) -> bool:
+        """True when the input states the value, rather than a default."""
+
+    def problem(self, name: str) -> bool:
+        """True when the input has this problem."""
+
+
+class Schema(Protocol):
+    """What a name may be; for the check at load time."""
+
+    def kind(self, name: str) -> Kind | None:
+        """The kind of a name, or None when there is no such name."""
+
+    def allowed(self, name: str) -> tuple[str, ...]:
+        """The texts a name may be, empty when any."""
+
+
+Environment = Mapping[str, Any]
+Evaluate = Callable[[Scope, Environment], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A compiled expression: `names` it reads values of, `problems` it asks for."""
+
+    text: str
+    names: tuple[str, ...]
+    problems: tuple[str, ...]
+    tree: ast.expr
+    evaluate: Evaluate
+
+    def decide(self, scope: Scope) -> bool | Unknown:
+        """True or false if that holds for every possible value of every name, else unknown."""
+        result = self.value(scope)
+        return result if isinstance(result, bool) else UNKNOWN
+
+    def value(self, scope: Scope) -> Any:
+        """The value if it is the same for every possible value of every name, else unknown."""
+        fixed: dict[str, Any] = {}
+        open_names: list[str] = []
+        open_values: list[tuple[Any, ...]] = []
+        cases = 1
+        for name in self.names:
+            if name in LAZY:
+                continue
+            values = scope.values(name)
+            if len(values) > 1:
+                open_names.append(name)
+                open_values.append(values)
+                cases *= len(values)
+            else:
+                fixed[name] = values[0] if values else UNKNOWN
+        if cases > MAX_CASES:
+            fixed.update(dict.fromkeys(open_names, UNKNOWN))
+            open_names, open_values = [], []
+        outcome: Any = UNKNOWN
+        for number, combination in enumerate(product(*open_values)):
+            result = self.evaluate(scope, {**fixed, **dict(zip(open_names, combination, strict=True))})
+            if result is UNKNOWN or (number and result != outcome):
+                return UNKNOWN
+            outcome = result
+        return outcome
+
+
+LAZY = frozenset({"largest.micro_batch", "largest.sequence_length"})
+"""Names that cost a search: looked up only when evaluation reaches them."""
+
+
+def parse(text: str) -> Expression:
+    """Compile an expression; raises `ExpressionError` for anything outside the language."""
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"longer than {MAX_LENGTH} characters")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        names = tuple(dict.fromkeys(_names(tree)))
+        return Expression(text, names, tuple(dict.fromkeys(_problems(tree))), tree, _compile(tree))
+    except (SyntaxError, ValueError, MemoryError):
+        raise ExpressionError(f"not an expression: {text.strip()!r}") from None
+    except RecursionError:
+        raise ExpressionError("nested too deeply") from None
+
+
+def check(expression: Expression, schema: Schema, wanted: Kind = Kind.BOOL) -> None:
+    """Raise `ExpressionError` when a name does not exist, kinds do not fit, or a text can never occur."""
+    _require(expression.tree, wanted, schema)
+
+
+# Compilation
+
+_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, container: item in container,
+    ast.NotIn: lambda item, container: item not in container,
+}
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
+_ABOUT_NAMES = ("known", "explicit", "problem")
+
+
+def _compile(node: ast.expr) -> Evaluate:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
+        constant = node.value
+        return lambda scope, env: constant
+    name = _dotted(node)
+    if name is not None:
+        return _compile_name(name)
+    if isinstance(node, ast.BoolOp):
+        return _compile_bool(isinstance(node.op, ast.And), [_compile(part) for part in node.values])
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        return _compile_unary(isinstance(node.op, ast.Not), _compile(node.operand))
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        return _strict(_arithmetic(_ARITHMETIC[type(node.op)]), [_compile(node.left), _compile(node.right)])
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+        operands = [_compile(part) for part in (node.left, *node.comparators)]
+        pairs = [
+            _strict(_COMPARE[type(op)], [left, right])
+            for op, left, right in zip(node.ops, operands, operands[1:], strict=False)
+        ]
+        return pairs[0] if len(pairs) == 1 else _compile_bool(True, pairs)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return _strict(lambda *items: items, [_compile(item) for item in node.elts])
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        return _compile_call(node.func.id, node.args)
+    raise ExpressionError(f"not allowed here: {ast.unparse(node)!r}")
+
+
+def _compile_name(name: str) -> Evaluate:
+    if name in _CONSTANTS:
+        constant = _CONSTANTS[name]
+        return lambda scope, env: constant
+    if name in LAZY:
+        return lambda scope, env: next(iter(scope.values(name)), UNKNOWN)
+    return lambda scope, env: env[name]
+
+
+def _compile_bool(every: bool, parts: list[Evaluate]) -> Evaluate:
+    """`and` (every) or `or`, left to right; what is neither true nor false counts as unknown."""
+
+    def evaluate(scope: Scope, env: Environment) -> Any:
+        result: Any = every
+        for part in parts:
+            value = part(scope, env)
+            if value is (not every):
+                return value
+            if value is not every:
+                result = UNKNOWN
+        return result
+
+    return evaluate
+
+
+def _compile_unary(negation: bool, operand: Evaluate) -> Evaluate:
+    def evaluate(scope: Scope, env: Environment) -> Any:
+        value = operand(scope, env)
+        if negation:
+            return not value if isinstance(value, bool) else UNKNOWN
+        return -value if _is_number(value) else UNKNOWN
+
+    return evaluate
+
+
+def _compile_call(name: str, arguments: list[ast.expr]) -> Evaluate:
+    if name in _ABOUT_NAMES and len(arguments) == 1:
+        subject = _subject(arguments[0])
+        if subject is None:
+            raise ExpressionError(f"{name}() takes the name of a fact or problem")
+        return lambda scope, env: getattr(scope, name)(subject)
+    compiled = [_compile(argument) for argument in arguments]
+    if name == "has" and len(compiled) == 2:
+        return _strict(lambda container, item: item in container, compiled)
+    if name == "abs" and len(compiled) == 1:
+        return _strict(abs, compiled)
+    if name in ("min", "max") and len(compiled) >= 2:
+        return _strict(min if name == "min" else max, compiled)
+    raise ExpressionError(f"no function {name}() with {len(arguments)} arguments")
+
+
+def _strict(function: Callable[..., Any], operands: list[Evaluate]) -> Evaluate:
+    """Apply a function to values; unknown when one is unknown or when it makes no sense of them."""
+
+    def evaluate(scope: Scope, env: Environment) -> Any:
+        values = [operand(scope, env) for operand in operands]
+        if any(value is UNKNOWN for value in values):
+            return UNKNOWN
+        try:
+            return function(*values)
+        except (TypeError, ArithmeticError):
+            return UNKNOWN
+
+    return evaluate
+
+
+def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Numbers only: `text * 10 ** 9` must not be possible."""
+
+    def apply(left: Any, right: Any) -> Any:
+        return function(left, right) if _is_number(left) and _is_number(right) else UNKNOWN
+
+    return apply
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _dotted(node: ast.expr) -> str | None:
+    """`a.b.c` of a chain of attributes; None for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
+
+
+def _subject(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _dotted(node)
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    """Names whose value is read, each as it occurs; those in `known(...)` and the like are not."""
+    name = _dotted(node)
+    if name is not None:
+        if name not in _CONSTANTS:
+            yield name
+    elif isinstance(node, ast.Call):
+        if not (isinstance(node.func, ast.Name) and node.func.id in _ABOUT_NAMES):
+            for argument in node.args:
+                yield from _names(argument)
+    else:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                yield from _names(child)
+
+
+def _problems(node: ast.expr) -> Iterator[str]:
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "problem" and child.args:
+            yield _subject(child.args[0]) or ""
+
+
+# The check of kinds
+
+
+def _require(node: ast.expr, wanted: Kind, schema: Schema) -> None:
+    kind = _kind(node, schema)
+    if Kind.ANY not in (kind, wanted) and kind is not wanted:
+        raise ExpressionError(f"{ast.unparse(node)} is {kind.value}, expected {wanted.value}")
+
+
+def _kind(node: ast.expr, schema: Schema) -> Kind:
+    name = _dotted(node)
+    if name is not None:
+        return _kind_of_name(name, schema)
+    if isinstance(node, ast.Constant):
+        return _kind_of_value(node.value)
+    if isinstance(node, ast.BoolOp):
+        for part in node.values:
+            _require(part, Kind.BOOL, schema)
+        return Kind.BOOL
+    if isinstance(node, ast.UnaryOp):
+        kind = Kind.BOOL if isinstance(node.op, ast.Not) else Kind.NUMBER
+        _require(node.operand, kind, schema)
+        return kind
+    if isinstance(node, ast.BinOp):
+        for part in (node.left, node.right):
+            _require(part, Kind.NUMBER, schema)
+        return Kind.NUMBER
+    if isinstance(node, ast.Compare):
+        for op, left, right in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
+            _check_comparison(op, left, right, schema)
+        return Kind.BOOL
+    if isinstance(node, (ast.List, ast.Tuple)):
+        for item in node.elts:
+            _kind(item, schema)
+        return Kind.LIST
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)  # parse() let nothing else through
+    return _kind_of_call(node.func.id, node.args, schema)
+
+
+def _kind_of_name(name: str, schema: Schema) -> Kind:
+    if name in _CONSTANTS:
+        return _kind_of_value(_CONSTANTS[name])
+    kind = schema.kind(name)
+    if kind is None:
+        raise ExpressionError(f"there is no fact or term {name!r}")
+    return kind
+
+
+def _kind_of_value(value: Any) -> Kind:
+    if isinstance(value, bool):
+        return Kind.BOOL
+    if value is None:
+        return Kind.ANY
+    return Kind.TEXT if isinstance(value, str) else Kind.NUMBER
+
+
+def _kind_of_call(function: str, arguments: list[ast.expr], schema: Schema) -> Kind:
+    if function in ("known", "explicit"):
+        _kind_of_name(_subject(arguments[0]) or "", schema)
+        return Kind.BOOL
+    if function == "problem":
+        return Kind.BOOL
+    if function == "has":
+        _check_texts(arguments[0], [arguments[1]], schema)
+        _kind(arguments[1], schema)
+        return Kind.BOOL
+    for argument in arguments:
+        _require(argument, Kind.NUMBER, schema)
+    return Kind.NUMBER
+
+
+def _check_comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, schema: Schema) -> None:
+    if isinstance(op, (ast.In, ast.NotIn)):
+        kind, container = _kind(left, schema), _kind(right, schema)
+        if container not in (Kind.LIST, Kind.TEXT, Kind.ANY):
+            raise ExpressionError(f"{ast.unparse(right)} is {container.value}, expected a list")
+        items = right.elts if isinstance(right, (ast.List, ast.Tuple)) else []
+        for item in items:
+            _require(item, kind, schema)
+        _check_texts(left, items, schema)
+    elif isinstance(op, (ast.Eq, ast.NotEq)):
+        _require(right, _kind(left, schema), schema)
+        _check_texts(left, [right], schema)
+        _check_texts(right, [left], schema)
+    else:
+        _require(left, Kind.NUMBER, schema)
+        _require(right, Kind.NUMBER, schema)
+
+
+def _check_texts(subject: ast.expr, items: list[ast.expr], schema: Schema) -> None:
+    """A text that the subject can never be is a misspelling."""
+    name = _dotted(subject)
+    allowed = schema.allowed(name) if name else ()
+    for item in items:
+        if allowed and isinstance(item, ast.Constant) and isinstance(item.value, str) and item.value not in allowed:
+            raise ExpressionError(f"{name} is never {item.value!r}; it is one of {', '.join(allowed)}")

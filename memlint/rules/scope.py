@@ -1,0 +1,206 @@
+"""The names a rule may speak of: every canonical fact, and terms about the estimate, the card and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memlint.assess import UNKNOWN as NO_VERDICT
+from memlint.assess import Assessment, largest_micro_batch, largest_sequence
+from memlint.facts import Status
+from memlint.memory import Estimate
+from memlint.memory.result import COMPONENTS
+from memlint.rules.expression import Kind
+
+QUANTITIES = ("allocated", "required", "reserved", "device", "needed")
+"""`needed` is what a card must have free for the run: required memory and the CUDA context."""
+PHASES = ("load", "forward", "loss", "backward", "optimizer_step", "evaluation")
+VERDICTS = ("fits", "tight", "does_not_fit")
+
+_ESTIMATE: dict[str, Callable[[Estimate, int], Any]] = {
+    "parameters": lambda estimate, _: estimate.parameters,
+    "trainable_parameters": lambda estimate, _: estimate.trainable_parameters,
+    "trainable_share": lambda estimate, _: estimate.trainable_parameters / max(estimate.parameters, 1),
+    "peak_phase": lambda estimate, _: estimate.peak_phase,
+}
+
+
+def _add_quantities() -> None:
+    for name in QUANTITIES:
+        for end in ("low", "expected", "high"):
+
+            def quantity(estimate: Estimate, context: int, name: str = name, end: str = end) -> int:
+                if name == "needed":
+                    return int(getattr(estimate.required, end)) + context
+                return int(getattr(getattr(estimate, name), end))
+
+            _ESTIMATE[f"{name}.{end}"] = quantity
+        _ESTIMATE[name] = _ESTIMATE[f"{name}.expected"]
+
+
+def _add_parts() -> None:
+    for component in COMPONENTS:
+
+        def held(estimate: Estimate, _: int, component: str = component) -> int:
+            return max((instant.components.get(component, 0) for instant in estimate.timeline), default=0)
+
+        def share(estimate: Estimate, _: int, component: str = component) -> float:
+            return estimate.components.get(component, 0) / max(estimate.allocated.expected, 1)
+
+        _ESTIMATE[f"most.{component}"] = held
+        _ESTIMATE[f"share.{component}"] = share
+    for phase in PHASES:
+
+        def peak(estimate: Estimate, _: int, phase: str = phase) -> int:
+            return max((instant.peak_bytes for instant in estimate.timeline if instant.phase == phase), default=0)
+
+        _ESTIMATE[f"phase.{phase}"] = peak
+
+
+_add_quantities()
+_add_parts()
+
+_GPU: Mapping[str, tuple[Kind, Callable[[Any], Any]]] = {
+    "name": (Kind.TEXT, lambda gpu: gpu.name),
+    "capacity": (Kind.NUMBER, lambda gpu: gpu.capacity_bytes),
+    "bf16": (Kind.BOOL, lambda gpu: gpu.bf16),
+    "compute_capability": (
+        Kind.NUMBER,
+        lambda gpu: gpu.compute_capability and gpu.compute_capability[0] + gpu.compute_capability[1] / 10,
+    ),
+}
+_ARCHITECTURE: Mapping[str, Kind] = {
+    "model_type": Kind.TEXT,
+    "params": Kind.NUMBER,
+    "hidden_size": Kind.NUMBER,
+    "layers": Kind.NUMBER,
+    "heads": Kind.NUMBER,
+    "vocab_size": Kind.NUMBER,
+    "max_positions": Kind.NUMBER,
+    "tied": Kind.BOOL,
+    "dtype": Kind.TEXT,
+    "exact": Kind.BOOL,
+}
+_LARGEST: Mapping[str, Callable[[Assessment], int | None]] = {
+    "micro_batch": largest_micro_batch,
+    "sequence_length": largest_sequence,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The scope of one assessment (see `expression.Scope`). `message` is the problem a finding is being written for."""
+
+    assessment: Assessment
+    message: str = ""
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """Every value a fact or term may have; empty when unknown or not applicable (no card, no estimate)."""
+        head, _, rest = name.partition(".")
+        term = _TERMS.get(head)
+        if term is None:
+            return self.assessment.run.fact(name).values
+        value = term(self, rest)
+        return () if value is None else (value,)
+
+    def known(self, name: str) -> bool:
+        """True when there is exactly one value."""
+        return len(self.values(name)) == 1
+
+    def explicit(self, name: str) -> bool:
+        """True when the input states the fact's value or its choices."""
+        return self.assessment.run.fact(name).status in (Status.FIXED, Status.CHOICES)
+
+    def problem(self, name: str) -> bool:
+        """True when the reader reported this problem."""
+        return any(problem.name == name for problem in self.assessment.run.problems)
+
+    def _verdict(self, _: str) -> Any:
+        verdict = self.assessment.verdict
+        return None if verdict == NO_VERDICT else verdict
+
+    def _estimate(self, rest: str) -> Any:
+        estimate, read = self.assessment.estimate, _ESTIMATE.get(rest)
+        return read(estimate, self.assessment.context_bytes) if estimate and read else None
+
+    def _gpu(self, rest: str) -> Any:
+        gpu = self.assessment.gpu
+        return _GPU[rest][1](gpu) if gpu and rest in _GPU else None
+
+    def _architecture(self, rest: str) -> Any:
+        architecture = self.assessment.architecture
+        return getattr(architecture, rest) if architecture and rest in _ARCHITECTURE else None
+
+    def _largest(self, rest: str) -> Any:
+        return _LARGEST[rest](self.assessment) if rest in _LARGEST else None
+
+    def _host(self, rest: str) -> Any:
+        return self.assessment.settings.host_ram if rest == "capacity" else None
+
+    def _message(self, _: str) -> Any:
+        return self.message or None
+
+
+_TERMS: Mapping[str, Callable[[Facts, str], Any]] = {
+    "verdict": Facts._verdict,
+    "estimate": Facts._estimate,
+    "gpu": Facts._gpu,
+    "architecture": Facts._architecture,
+    "largest": Facts._largest,
+    "host": Facts._host,
+    "problem_message": Facts._message,
+}
+
+
+class Names:
+    """The schema of those names (see `expression.Schema`); pages are checked against it."""
+
+    def kind(self, name: str) -> Kind | None:
+        """What a name is, or None when there is no such name."""
+        head, _, rest = name.partition(".")
+        if name in ("verdict", "problem_message"):
+            return Kind.TEXT
+        if head == "estimate":
+            return (Kind.TEXT if rest == "peak_phase" else Kind.NUMBER) if rest in _ESTIMATE else None
+        if head == "gpu":
+            return _GPU[rest][0] if rest in _GPU else None
+        if head == "architecture":
+            return _ARCHITECTURE.get(rest)
+        if head == "largest":
+            return Kind.NUMBER if rest in _LARGEST else None
+        if name == "host.capacity":
+            return Kind.NUMBER
+        return _fact_kind(name)
+
+    def allowed(self, name: str) -> tuple[str, ...]:
+        """The texts a name may be; empty when any."""
+        if name == "verdict":
+            return VERDICTS
+        if name == "estimate.peak_phase":
+            return PHASES
+        return _fact_values(name)
+
+
+def _fact_kind(name: str) -> Kind | None:
+    from memlint.facts.keys import KEYS
+
+    key = KEYS.get(name)
+    return None if key is None else _KINDS.get(key.kind, Kind.ANY)
+
+
+def _fact_values(name: str) -> tuple[str, ...]:
+    from memlint.facts.keys import KEYS
+
+    key = KEYS.get(name)
+    return tuple(key.values) if key is not None and key.closed else ()
+
+
+_KINDS: Mapping[str, Kind] = {
+    "bool": Kind.BOOL,
+    "int": Kind.NUMBER,
+    "number": Kind.NUMBER,
+    "text": Kind.TEXT,
+    "choice": Kind.TEXT,
+    "list": Kind.LIST,
+}
