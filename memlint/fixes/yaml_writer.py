@@ -1,0 +1,380 @@
+"""Write a key into a YAML mapping by splicing at the marks of its nodes.
+
+Only the characters of the value (or one new line) change; comments, quoting, indentation, anchors, other documents and
+line ends stay as they are. Every splice is proved before it is returned: parsed again, the text must say exactly what
+it said before, apart from the one value. What cannot be written that way is not written at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memlint.fixes.edit import Edit, Places, apply, between
+from memlint.fixes.yaml_tree import ALIAS, MAPPING, SCALAR, SEQUENCE, Node, Tree, descend, parse, typed
+
+
+def set_key(path: str, text: str, pointer: str, key: str, value: Any, line: int = 1) -> tuple[Edit, ...] | None:
+    """The edits that give `key` of the mapping at `pointer` a value: none when it has it, None when that is impossible.
+
+    `key` may be dotted (`fsdp_config.offload_params`): mappings on the way are made as needed. `line` tells which of
+    several documents is meant. A key that comes from a merge or an alias is overridden in the mapping itself.
+    """
+    if isinstance(value, Mapping):
+        return _set_all(path, text, pointer, {f"{key}.{name}": item for name, item in value.items()}, line)
+    tree = parse(text)
+    root = _root(tree, text, line) if tree else None
+    if tree is None or root is None:
+        return None
+    style = Style.of(tree)
+    splice = _splice(Splicer(text, style), root, f"{pointer}.{key}" if pointer else key, value)
+    if splice is None or splice.keep:
+        return None if splice is None else ()
+    if _is_shared(tree, root, splice):
+        return None
+    edit = Edit(path, splice.start, splice.end, splice.replacement)
+    return (edit,) if _proved(tree, apply(text, [edit]), splice) else None
+
+
+def remove_key(path: str, text: str, pointer: str, key: str, line: int = 1) -> tuple[Edit, ...] | None:
+    """The edits that drop `key` from the block mapping at `pointer`: none when it is not there, None when impossible.
+
+    Only a key with a value on its own line goes, with the whole line: its comment speaks of nothing else.
+    """
+    tree = parse(text)
+    root = _root(tree, text, line) if tree else None
+    if tree is None or root is None:
+        return None
+    places = Places(text)
+    mapping, rest = descend(root, pointer)
+    *above, leaf = key.split(".")
+    if not rest and above and mapping.get(key) is None:
+        mapping, rest = descend(mapping, ".".join(above))
+        key = leaf
+    if rest or mapping.kind != MAPPING:
+        return ()
+    found = mapping.get(key)
+    if found is None:
+        return ()
+    name, item = found
+    first = places.starts[places.line_of(name.start) - 1]
+    last = places.line_end(item.end)
+    if mapping.flow or len(mapping.items) == 2 or text[first : name.start].strip() or item.kind == MAPPING:
+        return None
+    if item.kind == SEQUENCE or item.anchor or places.line_of(name.start) != places.line_of(item.end):
+        return None
+    edit = Edit(path, first, _after_newline(text, last), "")
+    after = parse(apply(text, [edit]))
+    expected = tree.signatures[: name.first] + tree.signatures[item.last :]
+    return (edit,) if after is not None and after.signatures == expected else None
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a text writes things, so that what is added looks like the rest."""
+
+    newline: str
+    true: str = "true"
+    false: str = "false"
+    indent: int = 2
+
+    @classmethod
+    def of(cls, tree: Tree) -> Style:
+        """The style of a text, by what its plain booleans and nested mappings look like."""
+        words = re.findall(r":[ \t]+(true|True|false|False)\b", tree.text)
+        capital = sum(word[0] in "TF" for word in words) * 2 > len(words)
+        steps = re.search(r"^(?P<outer> *)[\w.-]+:[ \t]*(?:#.*)?\r?\n(?P<inner> +)[\w.-]+:", tree.text, re.MULTILINE)
+        indent = len(steps["inner"]) - len(steps["outer"]) if steps else 2
+        true, false = ("True", "False") if capital else ("true", "false")
+        return cls(Places(tree.text).newline(), true, false, indent if 1 <= indent <= 8 else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """One replacement in a text, and what it means in events: `first` to `last` give way to `meaning`."""
+
+    start: int
+    end: int
+    replacement: str
+    first: int
+    last: int
+    meaning: tuple[Any, ...]
+    keep: bool = False
+    """The text already says so."""
+
+
+KEEP = Splice(0, 0, "", 0, 0, (), keep=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Splicer:
+    """A text and its style."""
+
+    text: str
+    style: Style
+
+    def replace(self, node: Node, value: Any, in_flow: bool) -> Splice | None:
+        """The splice that gives a written value another one."""
+        old = self.text[node.start : node.end].rstrip()
+        if node.tag or ("\n" in old and "#" in old):
+            return None  # a tag would change what the new value means; a comment inside would be lost
+        if node.kind == SEQUENCE and not node.flow:
+            return self._replace_block(node, value)
+        if node.kind == MAPPING or node.style in ("|", ">"):
+            return None
+        if node.kind == SCALAR:
+            has = node.value if node.style else typed(node.value)
+            if type(has) is type(value) and has == value:
+                return KEEP
+        written = self.render(value, in_flow, node.style)
+        if isinstance(value, bool) and old in ("True", "False", "true", "false"):
+            written = written.capitalize() if old[0].isupper() else written.lower()
+        before = self.text[node.start - 1 : node.start]
+        space = " " if node.is_null and before == ":" else ""
+        return Splice(node.start, node.end, space + written, node.first, node.last, meaning(value))
+
+    def _replace_block(self, node: Node, value: Any) -> Splice | None:
+        """A block list gets further items at its end; its other changes would lose layout, so they are not made."""
+        if not isinstance(value, Sequence) or isinstance(value, str) or any(item.kind != SCALAR for item in node.items):
+            return None
+        old = [typed(item.value) if not item.style else item.value for item in node.items]
+        if list(value) == old:
+            return KEEP
+        if list(value[: len(old)]) != old:
+            return None
+        places = Places(self.text)
+        at = places.line_end(end_of(node))
+        line_start = places.starts[places.line_of(node.items[-1].start) - 1]
+        dash = re.match(r"[ \t]*- *", self.text[line_start:])
+        if dash is None:
+            return None
+        lines = "".join(
+            self.style.newline + dash.group() + self.render(item, False, node.items[-1].style)
+            for item in value[len(old) :]
+        )
+        added = tuple(event for item in value[len(old) :] for event in meaning(item))
+        return Splice(at, at, lines, node.last - 1, node.last - 1, added)
+
+    def insert(self, mapping: Node, path: str, value: Any) -> Splice | None:
+        """The splice that adds `path` (dotted: nested mappings) to a mapping that does not have its first key."""
+        if not mapping.items:
+            if not mapping.flow:
+                return None
+            inside = mapping.start + 1
+            return Splice(
+                inside, inside, self.flow(path, value), mapping.last - 1, mapping.last - 1, nested(path, value)
+            )
+        last = mapping.items[-1]
+        if mapping.flow:
+            at = last.end
+            written = ", " + self.flow(path, value)
+        else:
+            places = Places(self.text)
+            at = places.line_end(end_of(last))
+            column = self._column(places, mapping)
+            if column is None:
+                return None
+            written = self.style.newline + self.block(path, value, column)
+        return Splice(at, at, written, mapping.last - 1, mapping.last - 1, nested(path, value))
+
+    def override(self, alias: Node, key: Node, mapping: Node, path: str, value: Any) -> Splice | None:
+        """The splice that makes `key: *defaults` a mapping which merges the anchor and overrides one of its keys."""
+        name = f"*{alias.anchor}"
+        merged = (("ScalarEvent", "<<"), ("AliasEvent", alias.anchor))
+        start, *inner = nested(path, value, wrapped=True)
+        if mapping.flow:
+            written = f"{{<<: {name}, {self.flow(path, value)}}}"
+        else:
+            column = self._column(Places(self.text), mapping)
+            if column is None or self.text[key.end : alias.start].strip() != ":":
+                return None
+            pad = self.style.newline + " " * (column + self.style.indent)
+            written = f"{pad}<<: {name}{self.style.newline}" + self.block(path, value, column + self.style.indent)
+        begin = alias.start if mapping.flow else key.end + len(self.text[key.end : alias.start].rstrip())
+        return Splice(begin, alias.end, written, alias.first, alias.last, (start, *merged, *inner))
+
+    def fill(self, null: Node, key: Node, mapping: Node, path: str, value: Any) -> Splice | None:
+        """The splice that gives `key:` without a value a mapping with one key."""
+        if mapping.flow or not null.is_null or null.anchor or null.tag:
+            return None
+        places = Places(self.text)
+        column = self._column(places, mapping)
+        if column is None:
+            return None
+        at = places.line_end(key.end)
+        written = self.style.newline + self.block(path, value, column + self.style.indent)
+        return Splice(at, at, written, null.first, null.last, nested(path, value, wrapped=True))
+
+    def _column(self, places: Places, mapping: Node) -> int | None:
+        """The column of a block mapping's keys; None when they do not share one."""
+        columns = {key.start - places.starts[places.line_of(key.start) - 1] for key, _ in mapping.entries()}
+        return columns.pop() if len(columns) == 1 else None
+
+    def block(self, path: str, value: Any, column: int) -> str:
+        """`a.b` and a value as block lines; no line end after the last."""
+        *above, leaf = path.split(".")
+        lines = []
+        for depth, name in enumerate(above):
+            lines.append(" " * (column + depth * self.style.indent) + f"{self.render(name, False)}:")
+        pad = " " * (column + len(above) * self.style.indent)
+        lines.append(f"{pad}{self.render(leaf, False)}: {self.render(value, False)}")
+        return self.style.newline.join(lines)
+
+    def flow(self, path: str, value: Any) -> str:
+        """`a.b` and a value as they stand in a flow mapping."""
+        head, _, rest = path.partition(".")
+        inner = f"{{{self.flow(rest, value)}}}" if rest else self.render(value, True)
+        return f"{self.render(head, True)}: {inner}"
+
+    def render(self, value: Any, in_flow: bool, quotes: str = "") -> str:
+        """A value as YAML text; text takes the `quotes` of the value it replaces, and gets some where it needs them."""
+        if isinstance(value, bool):
+            return self.style.true if value else self.style.false
+        if value is None:
+            return "null"
+        if isinstance(value, int):
+            return str(value)
+        if isinstance(value, float):
+            mantissa, e, exponent = repr(value).partition("e")
+            return mantissa + (".0" if e and "." not in mantissa else "") + e + exponent
+        if isinstance(value, Mapping):
+            return "{" + ", ".join(f"{self.render(k, True)}: {self.render(v, True)}" for k, v in value.items()) + "}"
+        if isinstance(value, (list, tuple)):
+            return "[" + ", ".join(self.render(item, True) for item in value) + "]"
+        text = str(value)
+        if quotes == '"' or not text.isprintable():
+            return json.dumps(text, ensure_ascii=not text.isprintable())
+        plain = re.fullmatch(r"[A-Za-z0-9_./$](?:[\w./+@$=<>()-]| (?=\w))*", text) and typed(text) == text
+        if quotes == "'" or not plain or (in_flow and set(text) & set("[]{},")):
+            return "'" + text.replace("'", "''") + "'"
+        return text
+
+
+def end_of(node: Node) -> int:
+    """Where the written content of a node ends: its last scalar, not the comments and blank lines after it."""
+    while node.kind in (MAPPING, SEQUENCE) and not node.flow and node.items:
+        node = node.items[-1]
+    return node.end
+
+
+def meaning(value: Any) -> tuple[Any, ...]:
+    """The events that a value consists of, to compare with what was parsed."""
+    if isinstance(value, Mapping):
+        inner = tuple(event for name, item in value.items() for event in (*meaning(name), *meaning(item)))
+        return (("MappingStartEvent",), *inner, ("MappingEndEvent",))
+    if isinstance(value, (list, tuple)):
+        return (("SequenceStartEvent",), *(event for item in value for event in meaning(item)), ("SequenceEndEvent",))
+    return (("ScalarEvent", value),)
+
+
+def nested(path: str, value: Any, wrapped: bool = False) -> tuple[Any, ...]:
+    """The events of `a.b: value`; `wrapped` as a mapping of their own."""
+    head, _, rest = path.partition(".")
+    inner = (("ScalarEvent", head), *(nested(rest, value, wrapped=True) if rest else meaning(value)))
+    return (("MappingStartEvent",), *inner, ("MappingEndEvent",)) if wrapped else inner
+
+
+def _splice(splicer: Splicer, root: Node, path: str, value: Any) -> Splice | None:
+    """Find what is written under a dotted path from the root, and how to make it say `value`."""
+    node, rest = root, path
+    parent: tuple[Node, Node] | None = None
+    while rest:
+        if node.kind in (MAPPING, SEQUENCE):
+            reached, left = descend(node, rest)
+            if reached is node:
+                return splicer.insert(node, rest, value) if node.kind == MAPPING else None
+            parent = _entry_of(node, reached)
+            node, rest = reached, left
+        elif parent is None:
+            return None
+        elif node.kind == ALIAS:
+            return splicer.override(node, parent[1], parent[0], rest, value)
+        else:
+            return splicer.fill(node, parent[1], parent[0], rest, value)
+    if parent is None:
+        return None
+    return splicer.replace(node, value, parent[0].flow)
+
+
+def _is_shared(tree: Tree, root: Node, splice: Splice) -> bool:
+    """True when the splice lies in an anchored node that an alias elsewhere repeats: it would change both places."""
+    aliased = {event.anchor for event in tree.events if type(event).__name__ == "AliasEvent"}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.kind != ALIAS and node.anchor in aliased and node.first <= splice.first < node.last:
+            return True
+        stack.extend(node.items)
+    return False
+
+
+def _entry_of(node: Node, value: Node) -> tuple[Node, Node] | None:
+    """The mapping that holds `value` directly, and the key it stands under."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node.kind == MAPPING:
+            for key, item in node.entries():
+                if item is value:
+                    return node, key
+        stack.extend(node.items)
+    return None
+
+
+def _set_all(path: str, text: str, pointer: str, values: Mapping[str, Any], line: int) -> tuple[Edit, ...] | None:
+    """Several keys at once, given to the mapping one after the other; the edits are of whole lines."""
+    after = text
+    for key, value in values.items():
+        edits = set_key(path, after, pointer, key, value, line)
+        if edits is None:
+            return None
+        after = apply(after, edits)
+    return between(path, text, after)
+
+
+def _root(tree: Tree, text: str, line: int) -> Node | None:
+    """The root of the document that holds a line."""
+    at = Places(text).offset(line, 1)
+    begun = [root for root in tree.roots if root.start <= at]
+    return begun[-1] if begun else next(iter(tree.roots), None)
+
+
+def _proved(tree: Tree, after: str, splice: Splice) -> bool:
+    """True when the new text says what the old one did, but for the meaning of the splice."""
+    changed = parse(after)
+    if changed is None:
+        return False
+    old, new = tree.signatures, changed.signatures
+    tail = len(old) - splice.last
+    middle = new[splice.first : len(new) - tail]
+    return (
+        new[: splice.first] == old[: splice.first]
+        and new[len(new) - tail :] == old[splice.last :]
+        and len(middle) == len(splice.meaning)
+        and all(_means(event, wanted) for event, wanted in zip(middle, splice.meaning, strict=True))
+    )
+
+
+def _means(event: tuple[Any, ...], wanted: tuple[Any, ...]) -> bool:
+    """True when a parsed event is the wanted one; a plain scalar is compared by what PyYAML makes of it."""
+    name, anchor, *rest = event
+    if name != wanted[0]:
+        return False
+    if name == "AliasEvent":
+        return bool(anchor == wanted[1])
+    if name != "ScalarEvent":
+        return anchor is None
+    _, text, plain = rest
+    value = wanted[1]
+    written = typed(text) if plain else text
+    if written == "<<" or value == "<<":
+        return bool(text == value)
+    return anchor is None and type(written) is type(value) and written == value
+
+
+def _after_newline(text: str, at: int) -> int:
+    match = re.compile(r"\r\n|\n|\r").match(text, at)
+    return match.end() if match else at
