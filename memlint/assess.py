@@ -64,7 +64,7 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
     cannot be estimated says why in `why_not`.
     """
     settings = settings or Settings()
-    run = _decided_by(gpu, _overridden(run, settings))
+    run = _decided_by(gpu, overridden(run, settings))
     found = _look_up(run, settings)
     if found.architecture is None:
         return Assessment(run, found, None, _unknown_model(run, found), gpu, UNKNOWN, settings)
@@ -76,7 +76,7 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
 
 
 def target(run: TrainingRun, settings: Settings) -> Gpu | None:
-    """The card a run is judged on: the configured one (command line, comment, config file), else the one the input names.
+    """The card a run is judged on: the one that the settings name, else the one the input names.
 
     None when nothing names a card, or names one that memlint does not know.
     """
@@ -163,7 +163,7 @@ def _largest(assessment: Assessment, key: str, step: int, most: int) -> int | No
     return fits
 
 
-def _overridden(run: TrainingRun, settings: Settings) -> TrainingRun:
+def overridden(run: TrainingRun, settings: Settings) -> TrainingRun:
     """The run with the values that a person set; `gpus` counts as one of them."""
     values: dict[str, Any] = dict(settings.set)
     if settings.gpus is not None:
@@ -201,6 +201,6 @@ def _unknown_model(run: TrainingRun, found: Lookup) -> str:
     if name is None:
         reason = run.fact("model.id").reason
         return f"the model is not known: {reason}; say it with --set model.id=... or [tool.memlint.set]"
-    close = f"; did you mean {', '.join(found.suggestions[:3])}?" if found.suggestions else ""
-    return f"model {name!r} is not in the catalogue{close} Point [tool.memlint.models] at its config.json or at a known id"
-
+    close = f" (did you mean {', '.join(found.suggestions[:3])}?)" if found.suggestions else ""
+    advice = "point [tool.memlint.models] at its config.json or at an id of the same shape"
+    return f"model {name!r} is not in the catalogue{close}; {advice}"

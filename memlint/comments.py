@@ -1,6 +1,7 @@
 """Comments that speak to memlint: `# memlint: ignore[MEM010] reason`, `# memlint: gpu=t4`, `# memlint: set key=value`.
 
-Only real comments count, not text that looks like one inside a string. Files that do not contain `memlint:` cost one search.
+Only real comments count, not text that looks like one inside a string. Files that do not contain `memlint:` cost one
+search.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ MARKER = "memlint:"
 class Comment:
     """One comment: `text` is what follows `memlint:`; `line` counts inside the cell for a notebook (`cell` > 0).
 
-    `column` and `end_column` cover the comment from its `#` (or `//`) on; `alone` is true when nothing else is on its line.
+    `column` and `end_column` cover the comment from its `#` (or `//`) on; `alone` is true when nothing else is on its
+    line.
     """
 
     line: int
@@ -66,7 +68,7 @@ def _find(text: str, kind: Kind, cell: int) -> Iterator[Comment]:
 
 
 def _real_comments(text: str, kind: Kind) -> set[tuple[int, int]] | None:
-    """The (line, 0-based column) at which comments start; None when the text cannot be tokenised: then any match counts."""
+    """The (line, 0-based column) at which comments start; None when that cannot be said: then any match counts."""
     if kind is Kind.PYTHON:
         return _python_comments(text)
     if kind is Kind.YAML:

@@ -1,7 +1,7 @@
 """A baseline: the findings that a repository already has and accepts for now, so that only new ones count.
 
-Entries are known by fingerprint, which has no line number in it. An entry that no longer occurs is stale and wants removing:
-a baseline may only shrink by itself.
+Entries are known by fingerprint, which has no line number in it. An entry that no longer occurs is stale and wants
+removing: a baseline may only shrink by itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Baseline:
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def apply(self, findings: Iterable[Finding], linted: Iterable[str]) -> Applied:
-        """Split findings into new and accepted. Only entries of the `linted` paths (relative, as in the file) can be stale."""
+        """Split findings into new and accepted. Only entries of the `linted` (relative) paths can be stale."""
         new: list[Finding] = []
         known: list[Finding] = []
         for finding in findings:

@@ -19,7 +19,7 @@ _TERMS_OF_ESTIMATE = ("estimate", "verdict", "largest")
 
 
 def pages_folder() -> Path:
-    """Where memlint's own pages are: beside this module in an installation, in the repository's `rules/` in a checkout."""
+    """Where memlint's own pages are: beside this module when installed, `rules/` in a checkout."""
     installed = Path(__file__).parent / "pages"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "rules"
 
@@ -159,7 +159,7 @@ def _confidence(rule: Rule, scope: Facts) -> Confidence:
 
 
 def _exactness(rule: Rule, selectors: Iterable[str]) -> int:
-    """How exactly the best of the selectors names a rule: -1 not at all, 0 ALL, else its length (a full name counts as a code)."""
+    """How exactly the best of the selectors names a rule: -1 not at all, 0 ALL, else its length (a name is a code)."""
     ranks = [-1]
     for selector in selectors:
         if rule.matches(selector):
@@ -186,7 +186,7 @@ def _team_rule(path: Path) -> Rule:
 
 
 def verify(rule: Rule) -> None:
-    """Raise `PageError` when a page speaks of a fact or term that does not exist, or compares what cannot be compared."""
+    """Raise `PageError` when a page names a fact or term that does not exist, or compares unlike kinds."""
     from memlint.facts.keys import KEYS
     from memlint.rules.expression import Kind
 

@@ -3,13 +3,14 @@
     not checkpointing.enabled and verdict in ("does_not_fit", "tight")
     estimate.share.logits >= 0.25 and loss.logits == "full" and not problem("unknown-key")
 
-It is read with `ast` through a whitelist and turned into closures; nothing is ever evaluated as Python. Grammar: `and`, `or`, `not`,
-comparisons (chains too), `in`, `+ - * / // %`, numbers, texts, `true`, `false`, `none`, lists, dotted names, and the functions
-`min`, `max`, `abs`, `has(list, item)`, `known(name)`, `explicit(name)`, `problem("name")`.
+It is read with `ast` through a whitelist and turned into closures; nothing is ever evaluated as Python. Grammar:
+`and`, `or`, `not`, comparisons (chains too), `in`, `+ - * / // %`, numbers, texts, `true`, `false`, `none`, lists,
+dotted names, and the functions `min`, `max`, `abs`, `has(list, item)`, `known(name)`, `explicit(name)`,
+`problem("name")`.
 
-A name is a value, or `UNKNOWN`. Unknown spreads (Kleene): `false and unknown` is false, `true and unknown` unknown; comparing or
-computing with it is unknown, and so is whatever makes no sense at run time (text < number, division by zero). A name with
-several possible values makes the whole true or false only if it is so for each of them.
+A name is a value, or `UNKNOWN`. Unknown spreads (Kleene): `false and unknown` is false, `true and unknown` unknown;
+comparing or computing with it is unknown, and so is whatever makes no sense at run time (text < number, division by
+zero). A name with several possible values makes the whole true or false only if it is so for each of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from itertools import product
 from typing import Any, Protocol
 
 MAX_LENGTH = 2000
+MAX_DEPTH = 40
 MAX_CASES = 64
 """More combinations of possible values than this count as unknown."""
 
@@ -136,12 +138,21 @@ def parse(text: str) -> Expression:
         raise ExpressionError(f"longer than {MAX_LENGTH} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
+        _bound(tree, MAX_DEPTH)
         names = tuple(dict.fromkeys(_names(tree)))
         return Expression(text, names, tuple(dict.fromkeys(_problems(tree))), tree, _compile(tree))
     except (SyntaxError, ValueError, MemoryError):
         raise ExpressionError(f"not an expression: {text.strip()!r}") from None
     except RecursionError:
         raise ExpressionError("nested too deeply") from None
+
+
+def _bound(node: ast.AST, depth: int) -> None:
+    """Refuse what is nested so deeply that evaluating it could exhaust the stack."""
+    if not depth:
+        raise RecursionError
+    for child in ast.iter_child_nodes(node):
+        _bound(child, depth - 1)
 
 
 def check(expression: Expression, schema: Schema, wanted: Kind = Kind.BOOL) -> None:
@@ -176,7 +187,7 @@ _ABOUT_NAMES = ("known", "explicit", "problem")
 def _compile(node: ast.expr) -> Evaluate:
     if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
         constant = node.value
-        return lambda scope, env: constant
+        return lambda _scope, _env: constant
     name = _dotted(node)
     if name is not None:
         return _compile_name(name)
@@ -203,10 +214,10 @@ def _compile(node: ast.expr) -> Evaluate:
 def _compile_name(name: str) -> Evaluate:
     if name in _CONSTANTS:
         constant = _CONSTANTS[name]
-        return lambda scope, env: constant
+        return lambda _scope, _env: constant
     if name in LAZY:
-        return lambda scope, env: next(iter(scope.values(name)), UNKNOWN)
-    return lambda scope, env: env[name]
+        return lambda scope, _env: next(iter(scope.values(name)), UNKNOWN)
+    return lambda _scope, env: env[name]
 
 
 def _compile_bool(every: bool, parts: list[Evaluate]) -> Evaluate:
@@ -240,7 +251,7 @@ def _compile_call(name: str, arguments: list[ast.expr]) -> Evaluate:
         subject = _subject(arguments[0])
         if subject is None:
             raise ExpressionError(f"{name}() takes the name of a fact or problem")
-        return lambda scope, env: getattr(scope, name)(subject)
+        return lambda scope, _env: getattr(scope, name)(subject)
     compiled = [_compile(argument) for argument in arguments]
     if name == "has" and len(compiled) == 2:
         return _strict(lambda container, item: item in container, compiled)
@@ -310,7 +321,12 @@ def _names(node: ast.expr) -> Iterator[str]:
 
 def _problems(node: ast.expr) -> Iterator[str]:
     for child in ast.walk(node):
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "problem" and child.args:
+        if (
+            isinstance(child, ast.Call)
+            and isinstance(child.func, ast.Name)
+            and child.func.id == "problem"
+            and child.args
+        ):
             yield _subject(child.args[0]) or ""
 
 

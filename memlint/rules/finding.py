@@ -27,8 +27,9 @@ class Severity(str, Enum):
 class Confidence(str, Enum):
     """How sure memlint is that it is true.
 
-    `proved`: every fact it rests on is known and no estimate is involved. `bounded`: it rests on an estimate's interval,
-    or on every member of a closed set of values. `guessed`: something it rests on is itself a guess (a shape from a name).
+    `proved`: every fact it rests on is known and no estimate is involved. `bounded`: it rests on an estimate's
+    interval, or on every member of a closed set of values. `guessed`: something it rests on is itself a guess (a
+    shape from a name).
     """
 
     PROVED = "proved"
@@ -110,7 +111,8 @@ def with_fingerprints(findings: Iterable[Finding], read: Read, relative: Callabl
     """The findings, each with the identity that baselines and code-scanning services track it by.
 
     It is made of the code, the path as `relative` gives it, the logical path, the source line without its spacing and
-    comment, and, among findings equal in all of these, the ordinal. Line numbers are no part of it, so moving code keeps it.
+    comment, and, among findings equal in all of these, the ordinal. Line numbers are no part of it, so moving code
+    keeps it.
     """
     seen: dict[tuple[str, ...], int] = {}
     named: list[Finding] = []

@@ -1,9 +1,9 @@
 """A rule is one Markdown page: front matter is the rule, the text is its documentation, the fenced cases are its tests.
 
-Front matter (YAML): `code`, `name`, `severity`, `since`, `when` (see `expression`; a page without it is raised by memlint itself),
-`message` (a template), `at` (facts whose place the finding takes, the first that has one), `labels` (fact: template),
-`fix` (`title` and `changes`: fact: value, `= expression` for a computed one), `safety`, `confidence` (a ceiling),
-`versions`, `references`, `aliases`.
+Front matter (YAML): `code`, `name`, `severity`, `since`, `when` (see `expression`; a page without it is raised by
+memlint itself), `message` (a template), `at` (facts whose place the finding takes, the first that has one), `labels`
+(fact: template), `fix` (`title` and `changes`: fact: value, `= expression` for a computed one), `safety`,
+`confidence` (a ceiling), `versions`, `references`, `aliases`.
 
 A template is text with `{expression}` or `{expression|bytes}`, `{...|percent}`, `{...|count}`.
 """
@@ -131,10 +131,10 @@ class _Reader:
 
     def rule(self) -> Rule:
         data = self._mapping()
-        unknown = [key for key in data if key not in _KEYS]
+        unknown = [key for key in data if key not in (*_REQUIRED, *_OPTIONAL)]
         if unknown:
             raise self._error(f"unknown key {unknown[0]!r}", unknown[0])
-        missing = [key for key in ("code", "name", "severity", "since", "message") if key not in data]
+        missing = [key for key in _REQUIRED if key not in data]
         if missing:
             raise self._error(f"{missing[0]} is missing", "")
         fix = self._table(data, "fix")
@@ -221,9 +221,8 @@ class _Reader:
         return Change(str(key), value)
 
 
-_KEYS = frozenset(
-    ["code", "name", "severity", "since", "when", "message", "at", "labels", "fix", "safety", "confidence", "versions", "references", "aliases"]
-)
+_REQUIRED = ("code", "name", "severity", "since", "message")
+_OPTIONAL = ("when", "at", "labels", "fix", "safety", "confidence", "versions", "references", "aliases")
 
 
 def _rendered(expression: Expression, form: str, scope: Scope) -> str:

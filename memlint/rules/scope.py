@@ -193,7 +193,7 @@ def _fact_values(name: str) -> tuple[str, ...]:
     from memlint.facts.keys import KEYS
 
     key = KEYS.get(name)
-    return tuple(key.values) if key is not None and key.closed else ()
+    return key.values if key else ()
 
 
 _KINDS: Mapping[str, Kind] = {
@@ -201,6 +201,4 @@ _KINDS: Mapping[str, Kind] = {
     "int": Kind.NUMBER,
     "number": Kind.NUMBER,
     "text": Kind.TEXT,
-    "choice": Kind.TEXT,
-    "list": Kind.LIST,
 }

@@ -1,8 +1,11 @@
 """Comments that silence findings.
 
-    per_device_train_batch_size=8,  # memlint: ignore[MEM003] the cluster has 80 GB cards     (this line)
-    # memlint: ignore[checkpointing-off]                                                      (the whole next statement or key)
-    # memlint: file-ignore[MEM010, MEM020]                                                    (the file)
+    per_device_train_batch_size=8,  # memlint: ignore[MEM003] a reason
+    # memlint: ignore[checkpointing-off]
+    # memlint: file-ignore[MEM010, MEM020]
+
+The first speaks for its line; the second, alone on its line, for the whole next statement, argument or key; the third
+for the file.
 
 A finding is silenced by a comment that covers any of its places. A comment that silences nothing is itself a finding
 (MEM200), and so is one that names no rule or an unknown one (MEM201).
@@ -71,8 +74,8 @@ def apply(
 ) -> Outcome:
     """Silence findings by the comments of the linted `paths` and of every file a finding points into.
 
-    `rules` are all rules (their names are known words), `selected` those that were run. A suppression counts as unused only in a
-    linted file with a training run, for a rule that was run there and could be decided.
+    `rules` are all rules (their names are known words), `selected` those that were run. A suppression counts as
+    unused only in a linted file with a training run, for a rule that was run there and could be decided.
     """
     findings, linted = list(findings), list(dict.fromkeys(paths))
     suppressions: list[Suppression] = []
@@ -224,7 +227,7 @@ def _end_of_command(lines: Sequence[str], first: int) -> int:
 
 
 def _end_of_block(lines: Sequence[str], first: int) -> int:
-    """The last line of a YAML or JSON entry: everything indented deeper, list items of a key, and the closing bracket."""
+    """The last line of a YAML or JSON entry: what is indented deeper, its list items, its closing bracket."""
     indent = _indent(lines[first - 1])
     is_item = lines[first - 1].lstrip().startswith("- ")
     last = first
