@@ -1,0 +1,7 @@
+"""`python -m memlint`."""
+
+import sys
+
+from memlint.cli import main
+
+sys.exit(main())

@@ -1,0 +1,79 @@
+"""`memlint estimate`: the memory of each run in full, and what to change when it does not fit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from memlint.assess import Assessment, Verdict, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
+from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
+from memlint.cli.session import Session, from_stdin, gather
+from memlint.gpus import Gpu, find
+from memlint.report.estimate import Answer, needs_plan, render_full, render_json, render_markdown
+from memlint.report.style import Style, for_stream
+from memlint.source import ReadError
+
+COMMON_CARDS = (
+    "t4", "l4", "rtx-3090", "rtx-4090", "rtx-5090", "a100-40gb", "l40s", "a100-80gb", "h100-80gb", "h200", "b200",
+)  # fmt: skip
+"""The cards of the table, by memory; the target comes first whatever it is."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Estimate the runs of the paths; 0 also when they do not fit (that is what `check` is for)."""
+    parser = Parser("estimate", "What the memory of a training run consists of, whether it fits, and what would make it fit.")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="scripts, notebooks, configs or a run.yaml; - is standard input")
+    add_formats(parser, ("full", "json", "markdown"))
+    add_settings(parser)
+    parser.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")
+    options = parser.parse_args(arguments)
+    paths, texts = from_stdin(options.paths, options.stdin_filename)
+    session = Session(configs(options), over_settings(options), texts)
+    inputs = gather(paths, session)
+    answers: list[Answer] = []
+    errors: list[ReadError] = []
+    for path in inputs.files:
+        found = session.read(path)
+        assessed, broken = session.assess(found)
+        answers += [answer(assessment) for assessment in assessed]
+        errors += [*found.errors, *broken] if path in inputs.named else broken
+    for name, file in options.format or [("full", None)]:
+        style = Style() if file else for_stream(sys.stdout)
+        if name == "json":
+            text = render_json(answers, errors)
+        elif name == "markdown":
+            text = render_markdown(answers, errors)
+        else:
+            text = render_full(answers, errors, style)
+        if file:
+            write_file(file, text)
+        else:
+            sys.stdout.write(text)
+    return 2 if errors else 0
+
+
+def answer(assessment: Assessment) -> Answer:
+    """Everything that can be said about one run."""
+    if assessment.estimate is None:
+        return Answer(assessment, verdicts=_only_target(assessment))
+    cards = [card for card in map(find, COMMON_CARDS) if card is not None]
+    if assessment.gpu is not None:
+        cards = [assessment.gpu, *(card for card in cards if card.name != assessment.gpu.name)]
+    plan = ()
+    if needs_plan(assessment):
+        from memlint.fixes import plan as make_plan
+
+        plan = tuple(make_plan(assessment))
+    return Answer(
+        assessment,
+        verdicts=verdicts_for(assessment.estimate, cards),
+        plan=plan,
+        micro_batch=largest_micro_batch(assessment),
+        sequence=largest_sequence(assessment),
+        smallest=smallest_card(assessment.estimate),
+    )
+
+
+def _only_target(assessment: Assessment) -> tuple[Verdict, ...]:
+    gpu: Gpu | None = assessment.gpu
+    return (Verdict(gpu, "unknown"),) if gpu else ()

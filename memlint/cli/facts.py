@@ -1,0 +1,43 @@
+"""`memlint facts`: what memlint understood, each value with its status and where it comes from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
+from memlint.cli.session import Session, from_stdin, gather
+from memlint.facts import TrainingRun
+from memlint.report.facts import render_full, render_json
+from memlint.report.style import Style, for_stream
+from memlint.source import ReadError
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the facts of the paths' runs; 2 when a named input cannot be read."""
+    parser = Parser("facts", "What memlint understood of a training run, and where each value comes from.")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="scripts, notebooks, launch scripts, configs; - is standard input")
+    add_formats(parser, ("full", "json"))
+    add_settings(parser)
+    parser.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")
+    options = parser.parse_args(arguments)
+    paths, texts = from_stdin(options.paths, options.stdin_filename)
+    session = Session(configs(options), over_settings(options), texts)
+    inputs = gather(paths, session)
+    runs: list[TrainingRun] = []
+    errors: list[ReadError] = []
+    versions: dict[tuple[str, str, str], None] = {}
+    for path in inputs.files:
+        found = session.read(path)
+        runs += found.runs
+        errors += found.errors if path in inputs.named else ()
+        if found.runs:
+            versions.update(dict.fromkeys(session.versions_for(path, found.settings)))
+    for name, file in options.format or [("full", None)]:
+        style = Style() if file else for_stream(sys.stdout)
+        text = render_json(runs, errors) if name == "json" else render_full(runs, errors, list(versions), style)
+        if file:
+            write_file(file, text)
+        else:
+            sys.stdout.write(text)
+    return 2 if errors else 0

@@ -1,0 +1,122 @@
+"""Options that several commands share, and what they mean for the settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from memlint.cli.failure import Failure
+from memlint.config import Configs, Settings
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-line errors."""
+
+    def __init__(self, command: str, description: str) -> None:
+        super().__init__(
+            f"memlint {command}",
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """One line instead of the usage text."""
+        raise Failure(f"{message} (see {self.prog} --help)")
+
+
+def add_settings(parser: Parser) -> None:
+    """The options that stand for settings; they win over comments and configuration files."""
+    group = parser.add_argument_group("target and values")
+    group.add_argument("--gpu", metavar="NAME|SIZE", help="the target card: a name such as a100-80gb, or a size such as 24GB")
+    group.add_argument("--gpus", type=_positive, metavar="N", help="how many of them per node")
+    group.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="state a value that the input leaves open (repeatable)"
+    )
+    group.add_argument("--config", type=Path, metavar="FILE", help="use this configuration file only")
+    group.add_argument("--isolated", action="store_true", help="ignore all configuration files")
+
+
+def add_formats(parser: Parser, formats: Sequence[str]) -> None:
+    """`--format`, repeatable, each to standard output or `format=file`."""
+    parser.add_argument(
+        "--format",
+        action="append",
+        default=[],
+        type=lambda text: _format(text, formats),
+        metavar="FORMAT[=FILE]",
+        help=f"{', '.join(formats)}; with =FILE written there (repeatable)",
+    )
+
+
+def _format(text: str, formats: Sequence[str]) -> tuple[str, str | None]:
+    name, equals, file = text.partition("=")
+    if name not in formats:
+        raise argparse.ArgumentTypeError(f"unknown format {name!r}{did_you_mean(name, formats)}; known: {', '.join(formats)}")
+    if equals and not file:
+        raise argparse.ArgumentTypeError(f"{text!r} names no file")
+    return name, file or None
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """`; did you mean X?`, or nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word.lower(), known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def configs(arguments: argparse.Namespace) -> Configs:
+    """The search for configuration files that `--config` and `--isolated` ask for."""
+    return Configs(explicit=arguments.config, isolated=arguments.isolated)
+
+
+def over_settings(arguments: argparse.Namespace) -> Callable[[Settings], Settings]:
+    """The command line as a layer over settings; wrong values fail here, before any file is read."""
+    if arguments.gpu is not None:
+        known_gpu(arguments.gpu)
+    values = dict(_assignment(text) for text in arguments.set)
+    given: dict[str, Any] = {"gpu": arguments.gpu, "gpus": arguments.gpus, "set": values or None}
+
+    def layer(settings: Settings) -> Settings:
+        for name, value in given.items():
+            if value is not None:
+                settings = settings.with_options(f"--{name}", **{name: value})
+        return settings
+
+    return layer
+
+
+def known_gpu(name: str) -> None:
+    """Fail with the nearest names when nobody knows the card."""
+    from memlint.gpus import all_gpus, find
+
+    if find(name) is None:
+        names = [alias for gpu in all_gpus() for alias in (gpu.name, *gpu.aliases)]
+        close = did_you_mean(name, names)
+        raise Failure(f"unknown GPU {name!r}{close} (memlint gpus lists them; a size such as 24GB works too)")
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    from memlint.facts.keys import parse
+
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise Failure(f"--set {text}: {error}") from None
+
+
+def write_file(path: str, text: str) -> None:
+    """Write a report; a file that cannot be written ends the command."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"cannot write {path}: {error.strerror or error}") from None

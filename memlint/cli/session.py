@@ -1,0 +1,185 @@
+"""From paths to assessed runs: what `check`, `estimate`, `facts`, `diff` and `baseline` share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from memlint.assess import Assessment, assess, overridden, target
+from memlint.cli import internal_error
+from memlint.cli.failure import Failure
+from memlint.config import ConfigError, Configs, Settings, with_comments
+from memlint.extract import Project, extract
+from memlint.facts import TrainingRun
+from memlint.source import ReadError, Source
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One input after reading: its runs with their settings laid over them, or why it could not be read."""
+
+    path: str
+    settings: Settings
+    runs: tuple[TrainingRun, ...] = ()
+    errors: tuple[ReadError, ...] = ()
+
+
+@dataclass(slots=True)
+class Session:
+    """One call of memlint. `layer` puts the command line over the settings of a file; `texts` stand in for files."""
+
+    configs: Configs
+    layer: Callable[[Settings], Settings]
+    texts: Mapping[str, Source] = field(default_factory=dict)
+    _projects: dict[tuple[Path, tuple[tuple[str, str], ...]], Project] = field(default_factory=dict)
+
+    def settings_for(self, path: str) -> Settings:
+        """Configuration file, then command line; a configuration that cannot be read ends the command."""
+        try:
+            return self.layer(self.configs.settings_for(path))
+        except ConfigError as error:
+            raise Failure(str(error)) from None
+
+    def project_for(self, path: str, settings: Settings) -> Project:
+        """The project around a file; files of one repository share it, so linked files are read once."""
+        project = Project.around(path, pinned=settings.versions)
+        key = (project.root, tuple(sorted(settings.versions.items())))
+        if key not in self._projects:
+            self._projects[key] = project.with_texts(self.texts) if self.texts else project
+        return self._projects[key]
+
+    def read(self, path: str) -> Read:
+        """The runs of one file. An error of ours while reading it is reported like an unreadable file."""
+        settings = self.settings_for(path)
+        project = self.project_for(path, settings)
+        try:
+            # Comments speak for the file, the command line above them.
+            settings = self.layer(with_comments(settings, project.read(path)))
+            found = extract(path, project)
+            runs = tuple(overridden(run, settings) for run in found.runs)
+            return Read(path, settings, runs, found.errors)
+        except ReadError as error:
+            return Read(path, settings, errors=(error,))
+        except ConfigError as error:
+            return Read(path, settings, errors=(ReadError(error.message, error.path or path, error.line),))
+        except Exception as error:
+            return Read(path, settings, errors=(ReadError(internal_error(error), path),))
+
+    def root_of(self, path: str) -> Path:
+        """The folder that paths in baselines and fingerprints are relative to: the repository's, else where we are."""
+        project = self.project_for(path, self.settings_for(path))
+        return project.root if project.marked else Path.cwd()
+
+    def relative(self, path: str) -> str:
+        """A path as fingerprints and baselines know it, whatever folder memlint was started in."""
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100 - links are not followed
+        root = self.root_of(path)
+        return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else Path(path).as_posix()
+
+    def source(self, path: str) -> Source | None:
+        """The text of a path that a finding points into."""
+        try:
+            return self.project_for(path, self.settings_for(path)).read(path)
+        except (ReadError, Failure):
+            return None
+
+    def assess(self, read: Read) -> tuple[list[Assessment], list[ReadError]]:
+        """The runs of an input on their target card."""
+        done: list[Assessment] = []
+        try:
+            for run in read.runs:
+                done.append(assess(run, target(run, read.settings), read.settings))
+        except Exception as error:
+            return done, [ReadError(internal_error(error), read.path)]
+        return done, []
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The files to look at. `named` were given by name: they must be readable, others may simply be no training job."""
+
+    files: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
+    excluded: int = 0
+
+
+def gather(paths: Sequence[str], session: Session, *, force_exclude: bool = False) -> Inputs:
+    """The files behind the paths of a command line, each once, in order.
+
+    Files given by name are taken whatever excludes say, unless `force_exclude` (a pre-commit hook names every changed
+    file); then names that memlint does not read are left out too. A missing path ends the command.
+    """
+    from memlint.discover import discover
+
+    files: dict[str, bool] = {}
+    excluded = 0
+    for path in paths:
+        if path in session.texts:
+            files[path] = True
+        elif Path(path).is_dir():
+            for found in discover(path):
+                if session.settings_for(found).excludes(found):
+                    excluded += 1
+                else:
+                    files.setdefault(found, False)
+        elif not Path(path).exists():
+            raise Failure(f"{path}: no such file or directory")
+        elif force_exclude and (not _readable(path) or session.settings_for(path).excludes(path)):
+            excluded += 1
+        else:
+            files[path] = True
+    return Inputs(tuple(files), frozenset(path for path, named in files.items() if named), excluded)
+
+
+def _readable(path: str) -> bool:
+    from memlint.source import kind_of
+
+    return kind_of(path) is not None
+
+
+def from_stdin(paths: Sequence[str], filename: str | None) -> tuple[list[str], dict[str, Source]]:
+    """`-` replaced by the name given for standard input, and the text to use for it."""
+    if STDIN not in paths:
+        if filename is not None:
+            raise Failure("--stdin-filename goes with - as the path")
+        return list(paths), {}
+    import sys
+
+    from memlint.source import Kind, decode, kind_of
+
+    name = filename or "stdin.py"
+    kind = kind_of(name)
+    if kind is None:
+        raise Failure(f"--stdin-filename {name}: not a name of a file that memlint reads (.py, .ipynb, .sh, .yaml, .json)")
+    try:
+        text = decode(sys.stdin.buffer.read(), name, kind or Kind.PYTHON)
+    except ReadError as error:
+        raise Failure(f"{error.path}:{error.line}: {error.message}") from None
+    return [name if path == STDIN else path for path in paths], {name: Source(name, kind, text)}
+
+
+def changed_since(revision: str, paths: Sequence[str]) -> list[str]:
+    """The files below `paths` that differ from a git revision, untracked ones included; relative to where we are."""
+    tracked = git("diff", "--name-only", "--relative", "--diff-filter=d", "-z", revision, "--", *paths)
+    untracked = git("ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
+    return [path for path in dict.fromkeys((tracked + untracked).split("\0")) if path]
+
+
+def git(*arguments: str) -> str:
+    """What git prints; fails with git's own message."""
+    import subprocess
+
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, check=False)
+    except FileNotFoundError:
+        raise Failure("git is not installed, and this needs it") from None
+    if done.returncode:
+        words = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit {done.returncode}"
+        raise Failure(f"git {arguments[0]}: {words}")
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+

@@ -1,0 +1,86 @@
+"""The report for people: the line with carets, why, what the memory consists of, and what each fix would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memlint.report.breakdown import component_rows, interval, needed
+from memlint.report.excerpt import excerpt, place
+from memlint.report.result import CheckResult, Remedy
+from memlint.report.style import SEVERITY_COLOURS, Style
+from memlint.report.text import plain, plural, size
+from memlint.rules.finding import Finding, Safety, Severity
+from memlint.source import Span
+
+HOW = {
+    Safety.SAFE: "memlint --fix applies it",
+    Safety.UNSAFE: "changes the training; memlint --unsafe-fixes applies it",
+    Safety.SUGGEST: "for you to decide",
+}
+
+
+def render(result: CheckResult, style: Style) -> str:
+    """Every finding, what could not be read, and one closing line that counts what is and is not shown."""
+    blocks = ["\n".join(_finding(finding, result, style)) for finding in result.findings]
+    blocks += [_error_line(e.path, e.line, e.column, e.message, style) for e in result.errors]
+    notes = [f"{style.paint('note', '1;36')}: {plain(note)}" for note in result.notes]
+    if notes:
+        blocks.append("\n".join(notes))
+    return "\n\n".join([*blocks, summary_line(result, style)]) + "\n"
+
+
+def _error_line(path: str, line: int, column: int, message: str, style: Style) -> str:
+    return f"{style.paint('error', '1;31')}: {place(Span(path, line, column))}: {plain(message)}"
+
+
+def _finding(finding: Finding, result: CheckResult, style: Style) -> Iterator[str]:
+    colour = SEVERITY_COLOURS[finding.severity.value]
+    head = style.paint(f"{finding.severity.value}[{finding.code}]", colour)
+    yield f"{head} {finding.name}: {style.bold(plain(finding.message))}"
+    yield excerpt(finding.span, result.lines(finding.span), "", style, colour=colour)
+    for label in finding.labels:
+        yield excerpt(label.span, result.lines(label.span), plain(label.text), style, arrow=":::", colour="1;36")
+    gutter = " " * (len(str(finding.span.line)) + 1)
+    note = f"{gutter}{style.link('=')} "
+    assessment = result.breakdowns.get(finding.fingerprint)
+    amount = needed(assessment) if assessment else None
+    if assessment and assessment.estimate and amount:
+        phase = assessment.estimate.peak_phase.replace("_", " ")
+        room = f" of {size(assessment.gpu.capacity_bytes)} on {assessment.gpu.name}" if assessment.gpu else ""
+        yield f"{note}{style.bold('memory')}: {interval(amount, style)}{room}, peak in {phase}"
+        yield from (f"{gutter}    {row}" for row in component_rows(assessment.estimate, style))
+    for remedy in result.remedies_of(finding):
+        yield f"{note}{style.bold('fix')}: {plain(remedy.fix.title)}{_effect(remedy, style)} ({HOW[remedy.fix.safety]})"
+    yield f"{note}{style.bold('help')}: memlint rule {finding.code}"
+
+
+def _effect(remedy: Remedy, style: Style) -> str:
+    if remedy.before_bytes is None or remedy.after_bytes is None:
+        return ""
+    return f": {size(remedy.before_bytes)} {style.arrow} {size(remedy.after_bytes)}"
+
+
+def summary_line(result: CheckResult, style: Style) -> str:
+    """`Found 2 errors and 1 warning in 3 files (4 runs). 1 suppressed, 2 files excluded.`"""
+    parts = [
+        plural(result.count(severity), word)
+        for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.INFO, "note"))
+        if result.count(severity)
+    ]
+    where = f"in {plural(result.files, 'file')} ({plural(len(result.assessments), 'training run')})"
+    if parts:
+        found = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+        line = style.bold(f"Found {found} {where}.")
+    else:
+        line = style.paint(f"No findings {where}.", "32" if not result.errors else "1")
+    more = [
+        f"{count} {words}"
+        for count, words in (
+            (result.fixed, "fixed"),
+            (len(result.errors), "unreadable"),
+            (len(result.suppressed), "suppressed"),
+            (result.excluded, "excluded"),
+        )
+        if count
+    ]
+    return f"{line} {', '.join(more).capitalize()}." if more else line
