@@ -1,0 +1,183 @@
+"""Shell builtins that change the state of the walk."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from memlint.read.shell.expand import Expander
+from memlint.read.shell.state import Text, World
+from memlint.read.shell.syntax import Assignment
+from memlint.read.shell.value import Array, Piece, Value, computed, raw_text, status_of, text_of, unknown_value
+from memlint.facts import Status
+
+if TYPE_CHECKING:
+    from memlint.read.shell.evaluate import _Walk
+
+DECLARE = frozenset({"export", "local", "declare", "typeset", "readonly"})
+PRINTERS = frozenset({"echo", "printf", "print", "cat", "log", "info", "grep", "sed", "awk"})
+"""Commands whose arguments are only text."""
+STEP = re.compile(r"\s*([A-Za-z_]\w*)\s*(\+\+|--|[-+*/%]?=(?!=))\s*(.*)", re.DOTALL)
+
+Builtin = Callable[["_Walk", Array, "Value | None", World, Text], "list[World]"]
+
+
+def declare(
+    walk: _Walk, name: str, words: Array, assignments: list[Assignment], world: World, text: Text
+) -> list[World]:
+    """`export`, `local`, `declare`, `readonly`."""
+    options = [raw_text(word) for word in words if raw_text(word).startswith("-")]
+    names = [raw_text(word).partition("=")[0] for word in words if not raw_text(word).startswith("-")]
+    local = name == "local" or (name in ("declare", "typeset") and "-g" not in options)
+    if local and world.locals:
+        for target in (*names, *(a.name for a in assignments)):
+            world.locals[-1].setdefault(target, world.variables.get(target))
+    for assignment in assignments:
+        walk.assign(assignment, world, text)
+    for word in words:
+        # `export $NAME=value` and `export "A=b"` come as words, not as assignments.
+        target, equals, _ = raw_text(word).partition("=")
+        if equals and target.isidentifier():
+            world.set(target, _after(word, len(target) + 1))
+    if name == "export" or any("x" in option for option in options):
+        world.exported.update(names, (a.name for a in assignments))
+    return [world]
+
+
+def _after(value: Value, count: int) -> Value:
+    """The value without its first `count` characters."""
+    pieces: list[Piece] = []
+    for piece in value:
+        if count >= len(piece.text):
+            count -= len(piece.text)
+            continue
+        pieces.append(piece.cut(count, len(piece.text)) if count else piece)
+        count = 0
+    return tuple(pieces)
+
+
+def let(expression: Value, world: World, expander: Expander, text: Text) -> bool:
+    """`i++`, `i+=2`, `i=j*2` as a statement; True when the expression is one."""
+    match = STEP.fullmatch(raw_text(expression))
+    if match is None:
+        return False
+    name, operator, right = match.groups()
+    world.set(name, unknown_value(f"${name} is counted", f"${name}", None, -1))
+    if operator == "=" and right.strip().isdigit():
+        world.set(name, computed(right.strip(), expression))
+    return True
+
+
+def _let(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    for word in words:
+        let(word, world, walk.expander, text)
+    return [world]
+
+
+def _exit(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    world.ended = "exit"
+    return [world]
+
+
+def _return(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    world.ended = "return"
+    return [world]
+
+
+def _break(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    world.ended = "break"
+    return [world]
+
+
+def _continue(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    world.ended = "continue"
+    return [world]
+
+
+def _eval(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    pieces: list[Piece] = []
+    for index, word in enumerate(words):
+        pieces.extend((Piece(" "), *word) if index else word)
+    return walk.walk_eval(tuple(pieces), world)
+
+
+def _source(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    link = text_of(words[0]) if words else None
+    return walk.walk_source(link, world) if link else [world]
+
+
+def _cd(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    targets = [word for word in words if not raw_text(word).startswith("-")]
+    target = text_of(targets[0]) if targets else None
+    if target is not None and not target.startswith("~"):
+        world.directory = posixpath.normpath(posixpath.join(world.directory or "", target))
+    return [world]
+
+
+def _set(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    texts = [raw_text(word) for word in words]
+    if "--" in texts:
+        rest = words[texts.index("--") + 1 :]
+        world.arguments = None if any(status_of(word) is Status.UNKNOWN for word in rest) else rest
+    return [world]
+
+
+def _shift(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    count = text_of(words[0]) if words else "1"
+    if world.arguments is not None and count is not None and count.isdigit():
+        world.arguments = world.arguments[int(count) :]
+    return [world]
+
+
+def _unset(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    for word in words:
+        name = raw_text(word)
+        world.variables.pop(name, None)
+        world.exported.discard(name)
+    return [world]
+
+
+def _read(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    """`read NAME`, with the text of a here-document or here-string when there is one."""
+    names: list[str] = []
+    array = False
+    skip = False
+    for word in map(raw_text, words):
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            array = array or "a" in word
+            skip = word[-1:] in "dpntuN" and len(word) == 2
+        elif word.isidentifier():
+            names.append(word)
+    for name in names or ["REPLY"]:
+        if given is not None and len(names) == 1 and not array:
+            world.set(name, given)
+        else:
+            world.set(name, unknown_value(f"${name} is read when the script runs", f"${name}", None, -1))
+    return [world]
+
+
+def _nothing(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    return [world]
+
+
+TABLE: dict[str, Builtin] = {
+    "exit": _exit,
+    "return": _return,
+    "break": _break,
+    "continue": _continue,
+    "eval": _eval,
+    "source": _source,
+    ".": _source,
+    "cd": _cd,
+    "pushd": _cd,
+    "set": _set,
+    "shift": _shift,
+    "unset": _unset,
+    "read": _read,
+    "let": _let,
+    **{name: _nothing for name in (":", "[", "test", "true", "false", "trap", "wait", "shopt", "ulimit", "umask", "popd")},
+}
