@@ -1,13 +1,13 @@
-"""Library defaults by version, as data: `DATA/<library>.json`, written by `tools/refresh_defaults.py` from the libraries' sources.
+"""Library defaults by version, as data: `<library>.json` here, written by `tools/refresh_defaults.py` from the sources.
 
-Each field of a configuration class has a history of `[since, default]`; `[since]` alone means it is gone from that version on.
-A version between two that were read has the older default. Loaded on first use.
+Each field of a configuration class has a history of `[since, default]`; `[since]` alone means it is gone from that version
+on. A version between two that were read has the older default. Loaded on first use.
 """
 
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ MISSING = object()
 """Returned where a field does not exist in the version in force."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def _classes(library: str) -> dict[str, dict[str, list[list[Any]]]]:
     file = Path(__file__).with_name(f"{library}.json")
     classes: dict[str, dict[str, list[list[Any]]]] = json.loads(file.read_text(encoding="utf-8"))["classes"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from typing import Any
+from typing import Any, NoReturn
 
 from memlint.facts import Problem
 from memlint.read.document import MAX_DEPTH, Document, Entry, MappingNode, Node, Scalar, SequenceNode
@@ -139,7 +139,8 @@ class _Scanner:
     def skip(self) -> None:
         """Passes white space and comments."""
         while True:
-            self.position = _SPACE.match(self.text, self.position).end()  # type: ignore[union-attr]  # matches always
+            space = _SPACE.match(self.text, self.position)
+            self.position = space.end() if space else self.position
             comment = _COMMENT.match(self.text, self.position)
             if comment is None:
                 return
@@ -155,7 +156,7 @@ class _Scanner:
         line = bisect_right(self.starts, index)
         return line, index - self.starts[line - 1] + 1
 
-    def fail(self, message: str) -> Any:
+    def fail(self, message: str) -> NoReturn:
         raise ReadError(f"not valid JSON: {message}", self.path, *self.place(self.position))
 
 
