@@ -9,13 +9,14 @@ from memlint.assess import Assessment
 from memlint.config import ConfigError, Settings
 from memlint.facts import Fact, Problem, Status
 from memlint.rules.expression import UNKNOWN, Expression, ExpressionError, Unknown
-from memlint.rules.expression import check as check_kinds
 from memlint.rules.finding import Confidence, Finding, Fix, Label, ordered
+from memlint.rules.kinds import Kind
+from memlint.rules.kinds import check as check_kinds
 from memlint.rules.page import PageError, Rule, read_rule
 from memlint.rules.scope import Facts, Names
 from memlint.source import Span
 
-_TERMS_OF_ESTIMATE = ("estimate", "verdict", "largest")
+_TERMS_OF_ESTIMATE = ("estimate", "verdict", "fits_for_sure", "largest")
 
 
 def pages_folder() -> Path:
@@ -188,7 +189,6 @@ def _team_rule(path: Path) -> Rule:
 def verify(rule: Rule) -> None:
     """Raise `PageError` when a page names a fact or term that does not exist, or compares unlike kinds."""
     from memlint.facts.keys import KEYS
-    from memlint.rules.expression import Kind
 
     names = Names()
     templates = [rule.message, *(text for _, text in rule.labels), *((rule.fix_title,) if rule.fix_title else ())]

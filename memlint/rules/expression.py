@@ -4,9 +4,9 @@
     estimate.share.logits >= 0.25 and loss.logits == "full" and not problem("unknown-key")
 
 It is read with `ast` through a whitelist and turned into closures; nothing is ever evaluated as Python. Grammar:
-`and`, `or`, `not`, comparisons (chains too), `in`, `+ - * / // %`, numbers, texts, `true`, `false`, `none`, lists,
-dotted names, and the functions `min`, `max`, `abs`, `has(list, item)`, `known(name)`, `explicit(name)`,
-`problem("name")`.
+`and`, `or`, `not`, comparisons (chains too), `in`, `a if c else b`, `+ - * / // %`, numbers, texts, `true`, `false`,
+`none`, lists, dotted names, and the functions `min`, `max`, `abs`, `divisor(n, most)`, `has(list, item)`,
+`known(name)`, `explicit(name)`, `problem("name")`.
 
 A name is a value, or `UNKNOWN`. Unknown spreads (Kleene): `false and unknown` is false, `true and unknown` unknown;
 comparing or computing with it is unknown, and so is whatever makes no sense at run time (text < number, division by
@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 40
+MAX_DIVIDEND = 2**20
 MAX_CASES = 64
 """More combinations of possible values than this count as unknown."""
 
@@ -39,16 +40,6 @@ class Unknown(Enum):
 
 
 UNKNOWN = Unknown.UNKNOWN
-
-
-class Kind(str, Enum):
-    """What a name or sub-expression is, checked when a page is loaded."""
-
-    BOOL = "true or false"
-    NUMBER = "a number"
-    TEXT = "a text"
-    LIST = "a list"
-    ANY = "anything"
 
 
 class ExpressionError(Exception):
@@ -69,16 +60,6 @@ class Scope(Protocol):
 
     def problem(self, name: str) -> bool:
         """True when the input has this problem."""
-
-
-class Schema(Protocol):
-    """What a name may be; for the check at load time."""
-
-    def kind(self, name: str) -> Kind | None:
-        """The kind of a name, or None when there is no such name."""
-
-    def allowed(self, name: str) -> tuple[str, ...]:
-        """The texts a name may be, empty when any."""
 
 
 Environment = Mapping[str, Any]
@@ -155,11 +136,6 @@ def _bound(node: ast.AST, depth: int) -> None:
         _bound(child, depth - 1)
 
 
-def check(expression: Expression, schema: Schema, wanted: Kind = Kind.BOOL) -> None:
-    """Raise `ExpressionError` when a name does not exist, kinds do not fit, or a text can never occur."""
-    _require(expression.tree, wanted, schema)
-
-
 # Compilation
 
 _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -180,7 +156,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
+CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
 _ABOUT_NAMES = ("known", "explicit", "problem")
 
 
@@ -188,7 +164,7 @@ def _compile(node: ast.expr) -> Evaluate:
     if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
         constant = node.value
         return lambda _scope, _env: constant
-    name = _dotted(node)
+    name = dotted(node)
     if name is not None:
         return _compile_name(name)
     if isinstance(node, ast.BoolOp):
@@ -204,6 +180,8 @@ def _compile(node: ast.expr) -> Evaluate:
             for op, left, right in zip(node.ops, operands, operands[1:], strict=False)
         ]
         return pairs[0] if len(pairs) == 1 else _compile_bool(True, pairs)
+    if isinstance(node, ast.IfExp):
+        return _compile_choice(*(_compile(part) for part in (node.test, node.body, node.orelse)))
     if isinstance(node, (ast.List, ast.Tuple)):
         return _strict(lambda *items: items, [_compile(item) for item in node.elts])
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -212,8 +190,8 @@ def _compile(node: ast.expr) -> Evaluate:
 
 
 def _compile_name(name: str) -> Evaluate:
-    if name in _CONSTANTS:
-        constant = _CONSTANTS[name]
+    if name in CONSTANTS:
+        constant = CONSTANTS[name]
         return lambda _scope, _env: constant
     if name in LAZY:
         return lambda scope, _env: next(iter(scope.values(name)), UNKNOWN)
@@ -246,9 +224,19 @@ def _compile_unary(negation: bool, operand: Evaluate) -> Evaluate:
     return evaluate
 
 
+def _compile_choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:
+    def evaluate(scope: Scope, env: Environment) -> Any:
+        answer = test(scope, env)
+        if not isinstance(answer, bool):
+            return UNKNOWN
+        return (then if answer else otherwise)(scope, env)
+
+    return evaluate
+
+
 def _compile_call(name: str, arguments: list[ast.expr]) -> Evaluate:
     if name in _ABOUT_NAMES and len(arguments) == 1:
-        subject = _subject(arguments[0])
+        subject = subject_of(arguments[0])
         if subject is None:
             raise ExpressionError(f"{name}() takes the name of a fact or problem")
         return lambda scope, _env: getattr(scope, name)(subject)
@@ -257,6 +245,8 @@ def _compile_call(name: str, arguments: list[ast.expr]) -> Evaluate:
         return _strict(lambda container, item: item in container, compiled)
     if name == "abs" and len(compiled) == 1:
         return _strict(abs, compiled)
+    if name == "divisor" and len(compiled) == 2:
+        return _strict(_divisor, compiled)
     if name in ("min", "max") and len(compiled) >= 2:
         return _strict(min if name == "min" else max, compiled)
     raise ExpressionError(f"no function {name}() with {len(arguments)} arguments")
@@ -286,11 +276,18 @@ def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     return apply
 
 
+def _divisor(number: Any, most: Any) -> Any:
+    """The largest divisor of `number` that is at most `most` (a batch split into equal micro-batches)."""
+    if not (isinstance(number, int) and isinstance(most, int) and 0 < number <= MAX_DIVIDEND and most > 0):
+        return UNKNOWN
+    return next(candidate for candidate in range(min(number, most), 0, -1) if number % candidate == 0)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _dotted(node: ast.expr) -> str | None:
+def dotted(node: ast.expr) -> str | None:
     """`a.b.c` of a chain of attributes; None for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -299,15 +296,15 @@ def _dotted(node: ast.expr) -> str | None:
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
 
 
-def _subject(node: ast.expr) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _dotted(node)
+def subject_of(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted(node)
 
 
 def _names(node: ast.expr) -> Iterator[str]:
     """Names whose value is read, each as it occurs; those in `known(...)` and the like are not."""
-    name = _dotted(node)
+    name = dotted(node)
     if name is not None:
-        if name not in _CONSTANTS:
+        if name not in CONSTANTS:
             yield name
     elif isinstance(node, ast.Call):
         if not (isinstance(node.func, ast.Name) and node.func.id in _ABOUT_NAMES):
@@ -327,102 +324,4 @@ def _problems(node: ast.expr) -> Iterator[str]:
             and child.func.id == "problem"
             and child.args
         ):
-            yield _subject(child.args[0]) or ""
-
-
-# The check of kinds
-
-
-def _require(node: ast.expr, wanted: Kind, schema: Schema) -> None:
-    kind = _kind(node, schema)
-    if Kind.ANY not in (kind, wanted) and kind is not wanted:
-        raise ExpressionError(f"{ast.unparse(node)} is {kind.value}, expected {wanted.value}")
-
-
-def _kind(node: ast.expr, schema: Schema) -> Kind:
-    name = _dotted(node)
-    if name is not None:
-        return _kind_of_name(name, schema)
-    if isinstance(node, ast.Constant):
-        return _kind_of_value(node.value)
-    if isinstance(node, ast.BoolOp):
-        for part in node.values:
-            _require(part, Kind.BOOL, schema)
-        return Kind.BOOL
-    if isinstance(node, ast.UnaryOp):
-        kind = Kind.BOOL if isinstance(node.op, ast.Not) else Kind.NUMBER
-        _require(node.operand, kind, schema)
-        return kind
-    if isinstance(node, ast.BinOp):
-        for part in (node.left, node.right):
-            _require(part, Kind.NUMBER, schema)
-        return Kind.NUMBER
-    if isinstance(node, ast.Compare):
-        for op, left, right in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
-            _check_comparison(op, left, right, schema)
-        return Kind.BOOL
-    if isinstance(node, (ast.List, ast.Tuple)):
-        for item in node.elts:
-            _kind(item, schema)
-        return Kind.LIST
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)  # parse() let nothing else through
-    return _kind_of_call(node.func.id, node.args, schema)
-
-
-def _kind_of_name(name: str, schema: Schema) -> Kind:
-    if name in _CONSTANTS:
-        return _kind_of_value(_CONSTANTS[name])
-    kind = schema.kind(name)
-    if kind is None:
-        raise ExpressionError(f"there is no fact or term {name!r}")
-    return kind
-
-
-def _kind_of_value(value: Any) -> Kind:
-    if isinstance(value, bool):
-        return Kind.BOOL
-    if value is None:
-        return Kind.ANY
-    return Kind.TEXT if isinstance(value, str) else Kind.NUMBER
-
-
-def _kind_of_call(function: str, arguments: list[ast.expr], schema: Schema) -> Kind:
-    if function in ("known", "explicit"):
-        _kind_of_name(_subject(arguments[0]) or "", schema)
-        return Kind.BOOL
-    if function == "problem":
-        return Kind.BOOL
-    if function == "has":
-        _check_texts(arguments[0], [arguments[1]], schema)
-        _kind(arguments[1], schema)
-        return Kind.BOOL
-    for argument in arguments:
-        _require(argument, Kind.NUMBER, schema)
-    return Kind.NUMBER
-
-
-def _check_comparison(op: ast.cmpop, left: ast.expr, right: ast.expr, schema: Schema) -> None:
-    if isinstance(op, (ast.In, ast.NotIn)):
-        kind, container = _kind(left, schema), _kind(right, schema)
-        if container not in (Kind.LIST, Kind.TEXT, Kind.ANY):
-            raise ExpressionError(f"{ast.unparse(right)} is {container.value}, expected a list")
-        items = right.elts if isinstance(right, (ast.List, ast.Tuple)) else []
-        for item in items:
-            _require(item, kind, schema)
-        _check_texts(left, items, schema)
-    elif isinstance(op, (ast.Eq, ast.NotEq)):
-        _require(right, _kind(left, schema), schema)
-        _check_texts(left, [right], schema)
-        _check_texts(right, [left], schema)
-    else:
-        _require(left, Kind.NUMBER, schema)
-        _require(right, Kind.NUMBER, schema)
-
-
-def _check_texts(subject: ast.expr, items: list[ast.expr], schema: Schema) -> None:
-    """A text that the subject can never be is a misspelling."""
-    name = _dotted(subject)
-    allowed = schema.allowed(name) if name else ()
-    for item in items:
-        if allowed and isinstance(item, ast.Constant) and isinstance(item.value, str) and item.value not in allowed:
-            raise ExpressionError(f"{name} is never {item.value!r}; it is one of {', '.join(allowed)}")
+            yield subject_of(child.args[0]) or ""

@@ -1,4 +1,11 @@
-"""The names a rule may speak of: every canonical fact, and terms about the estimate, the card and the model."""
+"""The names a rule may speak of: every canonical fact, and terms about the estimate, the card and the model.
+
+`verdict` (fits, tight, does_not_fit) is unknown without a target card; `fits_for_sure` is then false. `estimate.*`
+are bytes (`needed`, `required`, `allocated`, `reserved`, `device`, each with `.low`, `.expected`, `.high`;
+`most.<component>` and `phase.<phase>` at their own peaks) and shares of the peak (`share.<component>`); `gpu.*`,
+`architecture.*` and `host.capacity` describe the card, the model and the configured host RAM; `largest.micro_batch`
+and `largest.sequence_length` are what would fit. `problem_message` is the text of the problem that a finding is about.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from memlint.assess import FITS, Assessment, largest_micro_batch, largest_sequence
 from memlint.assess import UNKNOWN as NO_VERDICT
-from memlint.assess import Assessment, largest_micro_batch, largest_sequence
 from memlint.facts import Status
 from memlint.memory import Estimate
 from memlint.memory.result import COMPONENTS
-from memlint.rules.expression import Kind
+from memlint.rules.kinds import Kind
 
 QUANTITIES = ("allocated", "required", "reserved", "device", "needed")
 """`needed` is what a card must have free for the run: required memory and the CUDA context."""
@@ -120,6 +127,9 @@ class Facts:
         verdict = self.assessment.verdict
         return None if verdict == NO_VERDICT else verdict
 
+    def _fits_for_sure(self, _: str) -> bool:
+        return self.assessment.verdict == FITS
+
     def _estimate(self, rest: str) -> Any:
         estimate, read = self.assessment.estimate, _ESTIMATE.get(rest)
         return read(estimate, self.assessment.context_bytes) if estimate and read else None
@@ -144,6 +154,7 @@ class Facts:
 
 _TERMS: Mapping[str, Callable[[Facts, str], Any]] = {
     "verdict": Facts._verdict,
+    "fits_for_sure": Facts._fits_for_sure,
     "estimate": Facts._estimate,
     "gpu": Facts._gpu,
     "architecture": Facts._architecture,
@@ -161,6 +172,8 @@ class Names:
         head, _, rest = name.partition(".")
         if name in ("verdict", "problem_message"):
             return Kind.TEXT
+        if name == "fits_for_sure":
+            return Kind.BOOL
         if head == "estimate":
             return (Kind.TEXT if rest == "peak_phase" else Kind.NUMBER) if rest in _ESTIMATE else None
         if head == "gpu":

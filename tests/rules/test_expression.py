@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.rules.expression import UNKNOWN, ExpressionError, Kind, check, parse
+from memlint.rules.expression import UNKNOWN, ExpressionError, parse
+from memlint.rules.kinds import Kind, check
 
 
 class Values:
@@ -70,6 +71,10 @@ def decide(text: str, **values: Any) -> Any:
         ("'a' * 3 == 'aaa'", UNKNOWN),
         ("7 // 2 == 3 and 7 % 2 == 1 and -(1 + 1) == 0 - 2", True),
         ("none == none", True),
+        ("divisor(24, 7) == 6 and divisor(7, 6) == 1 and divisor(8, 100) == 8", True),
+        ("divisor(8, 0) == 1", UNKNOWN),
+        ("(1 if true else c) == 1", True),
+        ("(1 if c else 1) == 1", UNKNOWN),
         ("1", UNKNOWN),
         ("1 and true", UNKNOWN),
     ],
@@ -111,7 +116,7 @@ def test_explicit_and_problem_are_never_unknown() -> None:
         "open('x')",
         "(lambda: 1)()",
         "[x for x in y]",
-        "a if b else c",
+        "divisor(4)",
         "9 ** 9",
         "a[0]",
         "a.b()",
@@ -147,6 +152,8 @@ def test_outside_the_language(text: str) -> None:
         ("size + 1", "size + 1 is a number, expected true or false"),
         ("not size", "size is a number, expected true or false"),
         ("min(word, 1) > 0", "word is a text, expected a number"),
+        ("('x' if size else 'y') == word", "size is a number, expected true or false"),
+        ("('x' if a.flag else 1) == word", "1 is a number, expected a text"),
     ],
 )
 def test_kinds_are_checked_when_a_page_is_loaded(text: str, complaint: str) -> None:
