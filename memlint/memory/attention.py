@@ -1,0 +1,203 @@
+"""Attention cores: from projected queries, keys and values to the mixed values, for each implementation.
+
+`Shape` carries the head counts; q, k, v arrive as (batch, heads, sequence, head_dim) views of contiguous (batch, sequence, ...)
+storages. Every core returns a contiguous (batch, sequence, heads * head_dim) tensor, as transformers' attention interface does
+(transformers 5.24, `integrations/sdpa_attention.py`, `integrations/flash_attention.py`, `eager_attention_forward`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memlint.memory import ops
+from memlint.memory.autograd import Grads
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import BYTE, FP32, Storage, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of one attention call. `queries` and `keys` are sequence lengths; `value_dim` differs from `head_dim` under MLA."""
+
+    batch: int
+    queries: int
+    keys: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    dropout: float = 0.0
+    causal: bool = True
+    softcap: bool = False
+    sinks: bool = False
+    repeats_kv: bool | None = None
+    """Whether the framework expands K and V to all heads itself; None: as transformers decides."""
+
+    @property
+    def scores(self) -> int:
+        """Elements of one score matrix."""
+        return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def out(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.queries * self.heads * self.value_dim
+
+
+def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None = None) -> Tensor:
+    """Run the machine's attention implementation; `bias` is a per-head position bias (T5, ALiBi) or None."""
+    if m.attention == "eager" or shape.softcap or shape.sinks and m.attention == "sdpa":
+        return eager(m, q, k, v, shape, bias)
+    if m.attention.startswith("flash") or m.attention == "xformers":
+        return flash(m, *_half(m, q, k, v), shape)
+    q, k, v = (ops.autocast(m, t) for t in (q, k, v))
+    if m.math_sdpa:
+        return math(m, q, k, v, shape, bias or m.mask)
+    mask = bias or m.mask
+    if shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
+        k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
+        shape = _expanded(shape)
+    if mask is not None or q.itemsize == FP32:
+        return efficient(m, q, k, v, shape, mask)
+    return flash(m, q, k, v, shape)
+
+
+def _half(m: Machine, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Flash attention takes half inputs only: a float32 stream is cast (`_flash_attention_forward`, target_dtype)."""
+    return tuple(ops.cast(m, t, 2) for t in (q, k, v))  # type: ignore[return-value]
+
+
+def _expanded(shape: Shape) -> Shape:
+    return Shape(
+        shape.batch, shape.queries, shape.keys, shape.heads, shape.heads, shape.head_dim, shape.value_dim, shape.dropout,
+        shape.causal,
+    )  # fmt: skip
+
+
+def repeat_kv(m: Machine, x: Tensor, shape: Shape) -> Tensor:
+    """Expand key or value heads to all heads: a copy unless they are equal already."""
+    if shape.heads == shape.kv_heads:
+        return x
+    numel, itemsize = x.numel, x.itemsize
+    out = m.new(numel * shape.heads // shape.kv_heads, itemsize)
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),))
+
+
+def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
+    """FlashAttention-2: keeps q, k, v, the output and a float32 log-sum-exp per row and head.
+
+    Backward (flash-attn 2.7 `mha_bwd`; torch 2.13 `flash_api.cpp`): dq, dk, dv, a float32 dq accumulator and softmax_d, both over a
+    sequence rounded up to 128; with grouped heads dk and dv are first made for all heads and then summed.
+    """
+    out = m.new(shape.out, q.itemsize)
+    lse = Storage(m.ledger, shape.batch * shape.heads * shape.queries * FP32)
+    rounded = shape.batch * shape.heads * ((shape.queries + 127) // 128 * 128)
+    padded_dim = (shape.head_dim + 31) // 32 * 32
+    sizes = (q.numel, k.numel, v.numel)
+    itemsize = q.itemsize
+    groups = shape.heads // shape.kv_heads
+
+    def rule(g: Tensor) -> Grads:
+        dq = m.new(sizes[0], itemsize)
+        dk = m.new(sizes[1], itemsize)
+        dv = m.new(sizes[2], itemsize)
+        softmax_d = m.new(rounded, FP32)
+        accumulator = m.new(rounded * padded_dim, FP32)
+        if groups > 1:
+            wide = m.new(sizes[1] * groups, itemsize), m.new(sizes[2] * groups, itemsize)
+            del wide
+        del softmax_d, accumulator
+        return dq, dk, dv
+
+    return m.tape.record(out, (q, k, v), rule, (q.storage, k.storage, v.storage, out.storage, lse))
+
+
+def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
+    """Memory-efficient SDPA: as flash, with the attention bias kept and a float32 delta per row in backward."""
+    out = m.new(shape.out, q.itemsize)
+    lse = Storage(m.ledger, shape.batch * shape.heads * ((shape.queries + 31) // 32 * 32) * FP32)
+    sizes = (q.numel, k.numel, v.numel)
+    itemsize, rows = q.itemsize, shape.batch * shape.heads * shape.queries
+    bias_storage = bias.storage if bias is not None else None
+    if bias is not None and shape.keys % 8:
+        # The kernel wants rows of the bias aligned to 16 bytes: the caller pads it, a copy per layer
+        # (aten/src/ATen/native/transformers/attention.cpp, `pad_bias`).
+        bias_storage = Storage(m.ledger, bias.numel // shape.keys * ((shape.keys + 15) // 16 * 16) * bias.itemsize)
+    need_bias = bias is not None and bias.node is not None
+    bias_numel = bias.numel if bias is not None else 0
+
+    def rule(g: Tensor) -> Grads:
+        dq, dk, dv = (m.new(n, itemsize) for n in sizes)
+        delta = m.new(rows, FP32)
+        grad_bias = m.new(bias_numel, itemsize) if need_bias else None
+        del delta
+        return dq, dk, dv, grad_bias
+
+    saved = (q.storage, k.storage, v.storage, out.storage, lse, bias_storage)
+    return m.tape.record(out, (q, k, v, bias), rule, saved)
+
+
+def math(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
+    """The math path of SDPA (`_scaled_dot_product_attention_math`): half inputs are raised to float32 first."""
+    itemsize = q.itemsize
+    k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
+    q, k, v = (ops.cast(m, t, FP32) for t in (q, k, v))
+    q, k = ops.scale(m, q), ops.scale(m, k)
+    scores = _product(m, q, k, shape.scores)
+    if bias is not None:
+        scores = ops.add(m, scores, ops.cast(m, bias, FP32))
+    elif shape.causal:
+        scores = ops.shift(m, scores)
+    weights = ops.softmax(m, scores, FP32)
+    del scores
+    weights = ops.dropout(m, weights, shape.dropout)
+    out = _product(m, weights, v, shape.out)
+    return ops.copy(m, ops.cast(m, out, itemsize))
+
+
+def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
+    """transformers' `eager_attention_forward`: scores, scaling, mask, float32 softmax, dropout, mixing."""
+    k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
+    weights = scores(m, q, k, shape)
+    weights = ops.scale(m, weights)
+    if shape.softcap:
+        weights = ops.scale(m, weights)
+        weights = ops.unary(m, weights, keeps="output")
+        weights = ops.scale(m, weights)
+    if bias is not None:
+        weights = ops.add(m, weights, bias)
+    elif m.mask is not None or shape.causal:
+        weights = ops.shift(m, weights)
+    return mix(m, weights, q.itemsize, v, shape)
+
+
+def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:
+    """`torch.matmul(query, key.transpose(2, 3))`: operands that are transposed views are copied, and the copies kept."""
+    q, k = ops.autocast(m, q), ops.autocast(m, k)
+    if shape.batch > 1:
+        q = ops.copy(m, q)
+        if shape.heads == shape.kv_heads:
+            k = ops.copy(m, k)
+    return _product(m, q, k, shape.scores)
+
+
+def mix(m: Machine, weights: Tensor, itemsize: int, v: Tensor, shape: Shape) -> Tensor:
+    """Softmax in float32, back to the stream's dtype, dropout, times V, and the copy to (batch, sequence, heads)."""
+    weights = ops.softmax(m, weights, FP32)
+    weights = ops.cast(m, weights, itemsize)
+    weights = ops.dropout(m, weights, shape.dropout)
+    v = ops.autocast(m, v)
+    if shape.batch > 1 and shape.heads == shape.kv_heads:
+        v = ops.copy(m, v)
+    out = _product(m, weights, v, shape.out)
+    return ops.copy(m, out)
+
+
+def _product(m: Machine, a: Tensor, b: Tensor, numel: int) -> Tensor:
+    return ops.matmul(m, a, b, numel)
+
+
+def make_mask(m: Machine, itemsize: int) -> Tensor:
+    """The 4-D bias (batch, 1, sequence, sequence) that a padded batch makes; boolean for SDPA in current transformers."""
+    m.mask_itemsize = itemsize
+    return m.new(m.batch * m.sequence * m.sequence, itemsize or BYTE)

@@ -1,0 +1,212 @@
+"""A tiny eager autograd: nodes save storages in forward, and run in PyTorch's order in backward.
+
+Order and ownership follow torch 2.13: `torch/csrc/autograd/engine.cpp` (highest sequence number first, a node's saved tensors
+released right after it ran), `input_buffer.cpp` (a second gradient is added in place when the first has no other owner) and
+`functions/accumulate_grad.h` (a leaf steals its first gradient when nobody else holds it, else it clones it).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from sys import getrefcount
+
+from memlint.memory.tensor import Ledger, Parameter, Storage, Tensor
+
+Grads = tuple["Tensor | None", ...]
+Rule = Callable[..., Grads]
+"""A backward rule: gradients of the node's outputs -> gradients of its inputs (None where not needed)."""
+
+
+class Node:
+    """One recorded operation. `nexts` are the (node, output index) that its input gradients flow to."""
+
+    __slots__ = ("nexts", "outputs", "rule", "saved", "seq")
+
+    def __init__(
+        self,
+        seq: int,
+        rule: Rule | None,
+        nexts: tuple[tuple[Node, int] | None, ...],
+        saved: tuple[Storage | None, ...] = (),
+        outputs: int = 1,
+    ) -> None:
+        self.seq = seq
+        self.rule = rule
+        self.nexts = nexts
+        self.saved: tuple[Storage | None, ...] | None = saved
+        self.outputs = outputs
+
+
+class Sink(Node):
+    """The gradient accumulator of a parameter (`AccumulateGrad`); `on_grad` runs after each accumulation."""
+
+    __slots__ = ("on_grad", "parameter")
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__(1 << 60, None, ())
+        self.parameter = parameter
+        self.on_grad: Callable[[Parameter], None] | None = None
+
+
+class Tape:
+    """Where forward code records: the ledger, the next sequence number, and whether gradients are on."""
+
+    __slots__ = ("enabled", "ledger", "seq")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.seq = 0
+        self.enabled = True
+
+    def new(self, numel: int, itemsize: int) -> Tensor:
+        """Allocate a fresh tensor outside the graph."""
+        return Tensor(Storage(self.ledger, numel * itemsize), numel, itemsize)
+
+    def record(
+        self,
+        out: Tensor,
+        inputs: tuple[Tensor | None, ...],
+        rule: Rule,
+        saved: tuple[Storage | None, ...] = (),
+    ) -> Tensor:
+        """Attach `out` to the graph if gradients are on and an input needs one; else return it as it is."""
+        if not self.enabled:
+            return out
+        nexts = tuple((t.node, t.index) if t is not None and t.node is not None else None for t in inputs)
+        if not any(nexts):
+            return out
+        self.seq += 1
+        out.node = Node(self.seq, rule, nexts, saved)
+        out.index = 0
+        return out
+
+    def record_many(
+        self,
+        outs: tuple[Tensor, ...],
+        inputs: tuple[Tensor | None, ...],
+        rule: Rule,
+        saved: tuple[Storage | None, ...] = (),
+    ) -> tuple[Tensor, ...]:
+        """`record` for an operation with several outputs."""
+        self.record(outs[0], inputs, rule, saved)
+        node = outs[0].node
+        if self.enabled and node is not None:
+            node.outputs = len(outs)
+            for index, out in enumerate(outs):
+                out.node, out.index = node, index
+        return outs
+
+
+def alias(x: Tensor) -> Tensor:
+    """A second tensor over the same storage (a view, or a shared gradient): its storage then has another owner."""
+    return Tensor(x.storage, x.numel, x.itemsize, x.node, x.index)
+
+
+def add_up(tape: Tape, old: Tensor, new: Tensor) -> Tensor:
+    """`old + new`: in place when no other tensor owns the storage of `old` (or of `new`), else a fresh tensor."""
+    if getrefcount(old.storage) <= 2:
+        return old
+    return tape.new(old.numel, max(old.itemsize, new.itemsize))
+
+
+def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
+    """What `AccumulateGrad` does; the gradient lives in the ledger under its own component."""
+    if parameter.grad is not None:
+        return
+    ledger = tape.ledger
+    component = "activations" if parameter.kind == "input" else "gradients"
+    if getrefcount(grad.storage) <= 2 and grad.itemsize == parameter.itemsize:
+        ledger.components[grad.storage.ident] = component
+        parameter.grad = Tensor(grad.storage, grad.numel, grad.itemsize)
+    else:
+        before, ledger.component = ledger.component, component
+        parameter.grad = tape.new(parameter.numel, parameter.itemsize)
+        ledger.component = before
+
+
+def backward(tape: Tape, root: Tensor, grad: Tensor) -> None:
+    """Run the graph below `root`. Gradient mode is off inside, as in the engine (create_graph=False)."""
+    if root.node is None:
+        return
+    was_enabled, tape.enabled = tape.enabled, False
+    waiting = _dependencies(root.node)
+    buffers: dict[Node, list[Tensor | None]] = {root.node: [None] * root.node.outputs}
+    buffers[root.node][root.index] = grad
+    del grad
+    ready: list[tuple[int, int, Node]] = [(-root.node.seq, 0, root.node)]
+    order = 0
+    del root
+    while ready:
+        node = heapq.heappop(ready)[2]
+        incoming = buffers.pop(node)
+        if isinstance(node, Sink):
+            value = incoming.pop()
+            if value is not None:
+                accumulate(tape, node.parameter, value)
+                del value
+                if node.on_grad is not None:
+                    node.on_grad(node.parameter)
+            continue
+        rule = node.rule
+        assert rule is not None
+        grads = list(rule(*incoming))
+        del incoming
+        node.rule = rule = None
+        node.saved = None
+        for position, edge in enumerate(node.nexts):
+            if edge is None:
+                continue
+            target, index = edge
+            value, grads[position] = grads[position], None
+            slots = buffers.get(target)
+            if slots is None:
+                slots = buffers[target] = [None] * target.outputs
+            if value is not None:
+                old = slots[index]
+                slots[index] = None
+                slots[index] = value if old is None else add_up(tape, old, value)
+                del old
+            value = None
+            waiting[target] -= 1
+            if not waiting[target]:
+                order += 1
+                heapq.heappush(ready, (-target.seq, order, target))
+        del grads
+    tape.enabled = was_enabled
+
+
+def _dependencies(root: Node) -> dict[Node, int]:
+    """How many edges lead to each node below `root`."""
+    counts: dict[Node, int] = {root: 0}
+    stack = [root]
+    while stack:
+        for edge in stack.pop().nexts:
+            if edge is None:
+                continue
+            target = edge[0]
+            if target in counts:
+                counts[target] += 1
+            else:
+                counts[target] = 1
+                stack.append(target)
+    return counts
+
+
+def saved_storages(root: Tensor) -> dict[int, Storage]:
+    """Every storage that the graph below `root` keeps for backward, by ident (each once)."""
+    found: dict[int, Storage] = {}
+    if root.node is None:
+        return found
+    seen = {root.node}
+    stack = [root.node]
+    while stack:
+        node = stack.pop()
+        for storage in node.saved or ():
+            if storage is not None:
+                found[storage.ident] = storage
+        for edge in node.nexts:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append(edge[0])
+    return found

@@ -1,0 +1,170 @@
+"""Weights: family pages ask the `Builder` for layers, and it decides how each is held (dtype, quantised, trained, adapted)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from memlint.memory.autograd import Sink
+from memlint.memory.linear import Adapter, Linear, Quantised
+from memlint.memory.machine import Machine
+from memlint.memory.setup import Setup
+from memlint.memory.tensor import Parameter, Storage
+
+OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_outputs", "cls", "decoder")
+"""Names of linears on top of the stack: neither quantised nor a target of `all-linear` (peft 0.21.2,
+`tuners_utils.py` `_maybe_include_all_linear_layers`; transformers 5.24 `get_keys_to_not_convert`)."""
+
+MOST_TARGETS_BY_TYPE = {
+    "llama": ("q_proj", "v_proj"), "mistral": ("q_proj", "v_proj"), "mixtral": ("q_proj", "v_proj"),
+    "qwen2": ("q_proj", "v_proj"), "qwen3": ("q_proj", "v_proj"), "gemma": ("q_proj", "v_proj"), "gemma2": ("q_proj", "v_proj"),
+    "gemma3_text": ("q_proj", "v_proj"), "opt": ("q_proj", "v_proj"), "gptj": ("q_proj", "v_proj"), "gpt_neo": ("q_proj", "v_proj"),
+    "phi": ("q_proj", "v_proj", "fc1", "fc2"), "phi3": ("qkv_proj",), "gpt2": ("c_attn",), "bloom": ("query_key_value",),
+    "gpt_neox": ("query_key_value",), "falcon": ("query_key_value",), "chatglm": ("query_key_value",), "mpt": ("Wqkv",),
+    "bert": ("query", "value"), "roberta": ("query", "value"), "electra": ("query", "value"), "xlm-roberta": ("query", "value"),
+    "deberta-v2": ("query_proj", "value_proj"), "deberta": ("in_proj",), "t5": ("q", "v"), "mt5": ("q", "v"), "umt5": ("q", "v"),
+    "bart": ("q_proj", "v_proj"), "gpt_bigcode": ("c_attn",), "stablelm": ("q_proj", "v_proj"), "starcoder2": ("q_proj", "v_proj"),
+    "cohere": ("q_proj", "v_proj"), "qwen": ("c_attn",), "granite": ("q_proj", "v_proj"), "smollm3": ("q_proj", "v_proj"),
+}  # fmt: skip
+"""LoRA's default targets when none are given (peft 0.21.2, `utils/constants.py`
+`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`)."""
+
+
+@dataclass(slots=True)
+class Builder:
+    """Makes the parameters of a model on a machine, in construction order."""
+
+    machine: Machine
+    setup: Setup
+    model_type: str
+    layer: int = -1
+    parameters: list[Parameter] = field(default_factory=list)
+    extra: list[Storage] = field(default_factory=list)
+    """Memory that is held but is no parameter: quantisation statistics, buffers."""
+
+    def enter_layer(self, index: int) -> None:
+        """The parameters made from here on belong to this decoder layer (-1: to none)."""
+        self.layer = index
+        self.machine.ledger.enter("load", index)
+
+    def parameter(self, name: str, kind: str, shape: tuple[int, ...], component: str = "weights") -> Parameter:
+        """A parameter in the model's own dtype, trained or frozen as the setup says."""
+        itemsize = self.setup.norm_itemsize if kind == "norm" else self.setup.weight_itemsize
+        return self._make(name, kind, shape, itemsize, self.setup.trains(name, kind), component)
+
+    def _make(
+        self, name: str, kind: str, shape: tuple[int, ...], itemsize: int, trained: bool, component: str
+    ) -> Parameter:
+        numel = 1
+        for size in shape:
+            numel *= size
+        storage = Storage(self.machine.ledger, numel * itemsize, component)
+        parameter = Parameter(storage, numel, itemsize, name, kind, self.layer)
+        parameter.shape = shape
+        if trained:
+            parameter.node = Sink(parameter)
+        self.parameters.append(parameter)
+        return parameter
+
+    def embedding(self, name: str, rows: int, width: int) -> Parameter:
+        """An embedding table; a copy of it is trained when `modules_to_save` names it."""
+        return self._saved_copy(name, "embedding", (rows, width)) or self.parameter(name, "embedding", (rows, width))
+
+    def norm(self, name: str, width: int) -> Parameter:
+        """A normalisation weight."""
+        return self.parameter(name, "norm", (width,))
+
+    def vector(self, name: str, width: int, kind: str = "bias") -> Parameter:
+        """A bias or another one-dimensional weight."""
+        return self.parameter(name, kind, (width,))
+
+    def linear(self, name: str, fin: int, fout: int, bias: bool = False, tied: Parameter | None = None) -> Linear:
+        """A linear layer. `tied`: it shares this weight (an output head tied to the embedding)."""
+        head = name in OUTPUT_HEADS
+        setup = self.setup
+        if tied is not None:
+            return Linear(name, fin, fout, tied)
+        saved = self._saved_copy(name, "linear", (fout, fin))
+        if saved is not None:
+            return Linear(name, fin, fout, saved, self.vector(f"{name}.bias", fout) if bias else None)
+        packed = setup.quantises(name, head)
+        if packed:
+            weight = self._packed(name, fin, fout)
+        else:
+            weight = self.parameter(name, "linear", (fout, fin))
+        layer = Linear(name, fin, fout, weight)
+        if packed:
+            layer.quantised = Quantised(setup.quantization, setup.compute_itemsize)
+        if bias:
+            layer.bias = self.vector(f"{name}.bias", fout)
+        if setup.adapter and self.targets(name, head):
+            self._adapt(layer)
+        return layer
+
+    def _saved_copy(self, name: str, kind: str, shape: tuple[int, ...]) -> Parameter | None:
+        """The trained copy that PEFT makes of a module in `modules_to_save`; the original stays beside it."""
+        if not self.setup.saves(name):
+            return None
+        self._make(name, kind, shape, self.setup.weight_itemsize, False, "weights")
+        return self._make(f"{name}.saved", kind, shape, self.setup.adapter_itemsize, True, "adapters")
+
+    def _packed(self, name: str, fin: int, fout: int) -> Parameter:
+        """A quantised weight: packed bytes plus its statistics."""
+        data, statistics = self.setup.packed_bytes(fin * fout, fin, fout)
+        parameter = self._make(name, "packed", (data,), 1, False, "weights")
+        for nbytes in statistics:
+            self.extra.append(Storage(self.machine.ledger, nbytes, "weights"))
+        parameter.shape = (fout, fin)
+        return parameter
+
+    def targets(self, name: str, head: bool) -> bool:
+        """Whether the adapter is applied to the linear of this name."""
+        wanted = self.setup.adapter_targets
+        if isinstance(wanted, str):
+            if wanted in ("all-linear", "all"):
+                return not head
+            return re.search(wanted, name) is not None if wanted.isidentifier() else _matches(wanted, name)
+        names = wanted if wanted is not None else MOST_TARGETS_BY_TYPE.get(self.model_type, ())
+        return any(name == target or target.endswith("." + name) for target in names)
+
+    def _adapt(self, layer: Linear) -> None:
+        setup = self.setup
+        if setup.adapter == "ia3":
+            on_input = layer.name in ("down_proj", "fc2", "wo", "dense_4h_to_h", "c_proj", "w2")
+            width = layer.fin if on_input else layer.fout
+            layer.vector = self._make(f"{layer.name}.ia3_l", "adapter", (width,), setup.adapter_itemsize, True, "adapters")
+            layer.vector_on_input = on_input
+            return
+        if setup.adapter not in LORA_LIKE:
+            return
+        rank = setup.adapter_rank
+        size = setup.adapter_itemsize
+        a = self._make(
+            f"{layer.name}.lora_A", "adapter", (rank, layer.fin), size, setup.adapter not in FROZEN_A, "adapters"
+        )
+        b = self._make(f"{layer.name}.lora_B", "adapter", (layer.fout, rank), size, True, "adapters")
+        adapter = Adapter(a, b, rank, setup.adapter_dropout, setup.adapter)
+        if setup.adapter == "dora":
+            adapter.magnitude = self._make(f"{layer.name}.magnitude", "adapter", (layer.fout,), size, True, "adapters")
+        layer.adapters.append(adapter)
+
+
+LORA_LIKE = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "adalora", "mica", "loraplus", "vera"}
+"""PEFT methods that put a low-rank pair on a linear."""
+
+FROZEN_A = {"lora-fa"}
+"""Of these, those that freeze A."""
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """A regular expression over module paths, tried against the leaf name in the places where it usually stands."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error:
+        return False
+    paths = (name, f"model.layers.0.self_attn.{name}", f"model.layers.0.mlp.{name}", f"layers.0.{name}",
+             f"model.language_model.layers.0.self_attn.{name}", f"model.language_model.layers.0.mlp.{name}",
+             f"transformer.h.0.attn.{name}", f"transformer.h.0.mlp.{name}")  # fmt: skip
+    return any(compiled.fullmatch(path) for path in paths)
+
+

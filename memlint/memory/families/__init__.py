@@ -1,0 +1,42 @@
+"""One page per model family: its layer written as the framework writes it, over shape-only tensors.
+
+`page_of(model_type)` finds the page; a page builds a `Model` from an `Architecture` with a `Builder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from memlint.memory.build import Builder
+from memlint.memory.families.model import Model
+from memlint.memory.result import CannotEstimate
+from memlint.models.architecture import Architecture
+
+Page = Callable[[Builder, Architecture, int], Model]
+"""(builder, architecture, number of layers to build) -> model."""
+
+PAGES = {
+    "llama": "llama", "mistral": "llama", "qwen2": "llama", "qwen3": "llama", "gemma": "llama", "gemma2": "llama", "gemma3_text": "llama",
+    "gemma3": "llama", "granite": "llama", "olmo": "llama", "olmo2": "llama", "olmo3": "llama", "phi3": "llama", "cohere": "llama",
+    "cohere2": "llama", "smollm3": "llama", "starcoder2": "llama", "stablelm": "llama", "internlm2": "llama", "internlm": "llama",
+    "exaone": "llama", "exaone4": "llama", "baichuan": "llama", "qwen": "llama", "yi": "llama", "apertus": "llama", "arcee": "llama",
+    "mistral3": "llama", "ministral": "llama", "ministral3": "llama", "seed_oss": "llama", "helium": "llama", "nemotron": "llama",
+    "glm": "llama", "glm4": "llama", "chatglm": "llama", "hunyuan_v1_dense": "llama", "ernie4_5": "llama", "gemma4_text": "llama",
+    "gemma4": "llama", "persimmon": "llama", "smollm": "llama", "llada": "llama", "falcon3": "llama", "minicpm": "llama",
+    "gpt2": "gpt", "gpt_neo": "gpt", "gptj": "gpt", "gpt_neox": "gpt", "phi": "gpt", "opt": "gpt", "bloom": "gpt", "falcon": "gpt",
+    "mpt": "gpt", "gpt_bigcode": "gpt", "codegen": "gpt", "biogpt": "gpt", "xglm": "gpt", "stablelm_alpha": "gpt",
+    "stablelm_epoch": "llama",
+    "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder", "camembert": "encoder", "electra": "encoder",
+    "distilbert": "encoder", "albert": "encoder", "mpnet": "encoder", "ernie": "encoder", "deberta-v2": "encoder",
+    "deberta": "encoder", "modernbert": "encoder", "nomic_bert": "encoder", "layoutlm": "encoder",
+}  # fmt: skip
+
+
+def page_of(model_type: str) -> Page:
+    """The page of a model type; raises `CannotEstimate` naming it when there is none."""
+    module = PAGES.get(model_type)
+    if module is None:
+        raise CannotEstimate(f"no memory page for model type {model_type!r}")
+    page: Page = import_module(f"memlint.memory.families.{module}").build
+    return page

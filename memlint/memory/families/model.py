@@ -1,0 +1,38 @@
+"""A built model: stages of blocks between an embedding and a final normalisation, and the output head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from memlint.memory.linear import Linear
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import Tensor
+
+Block = Callable[[Machine, Tensor, "Tensor | None"], Tensor]
+"""(machine, hidden states, context from the stage before) -> hidden states."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """A stack of blocks. `context` of a block is the previous stage's result (an encoder's output, image features)."""
+
+    embed: Callable[[Machine, Tensor | None], Tensor]
+    blocks: list[Block]
+    finish: Callable[[Machine, Tensor], Tensor]
+    uniform: bool = True
+    """All blocks allocate alike, so the middle ones can be repeated instead of simulated."""
+
+
+@dataclass(slots=True)
+class Model:
+    """What the program runs: stages in order, then the head."""
+
+    stages: list[Stage]
+    head: Callable[[Machine, Tensor], Tensor] | None
+    """Hidden states -> logits; None when the stages end in the loss themselves."""
+    head_linear: Linear | None = None
+    hidden: int = 0
+    classes: int = 0
+    """Width of the logits: the vocabulary or the number of labels."""
+    extras: dict[str, int] = field(default_factory=dict)

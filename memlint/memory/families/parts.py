@@ -1,0 +1,148 @@
+"""Parts that several families share: normalisations, rotary embedding, activations, MLPs."""
+
+from __future__ import annotations
+
+from memlint.memory import ops
+from memlint.memory.autograd import Grads
+from memlint.memory.linear import Linear, apply
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import FP32, Parameter, Storage, Tensor
+
+
+def rms_norm(m: Machine, x: Tensor, weight: Parameter | None, width: int) -> Tensor:
+    """`LlamaRMSNorm` (transformers 5.24, `models/llama/modeling_llama.py`), or its fused kernel."""
+    if "rms_norm" in m.kernels and weight is not None:
+        return fused_norm(m, x, weight, width)
+    dtype = x.itemsize
+    x = ops.cast(m, x, FP32)
+    x = ops.mul(m, x, ops.rms_statistics(m, x, width))
+    x = ops.cast(m, x, dtype)
+    return ops.mul(m, weight, x) if weight is not None else x
+
+
+def rms_norm_promoted(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
+    """The variant that multiplies by the weight in float32 and casts last (OLMo 2)."""
+    dtype = x.itemsize
+    x = ops.cast(m, x, FP32)
+    x = ops.mul(m, x, ops.rms_statistics(m, x, width))
+    return ops.cast(m, ops.mul(m, weight, x), dtype)
+
+
+def gemma_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
+    """`GemmaRMSNorm`: float32 throughout, times (1 + weight), cast last."""
+    if "rms_norm" in m.kernels:
+        return fused_norm(m, x, weight, width)
+    dtype = x.itemsize
+    wide = ops.cast(m, x, FP32)
+    output = ops.mul(m, wide, ops.rms_statistics(m, wide, width))
+    del wide
+    output = ops.mul(m, output, ops.shift(m, ops.cast(m, weight, FP32)))
+    return ops.cast(m, output, dtype)
+
+
+def fused_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
+    """A Triton RMS norm (Liger, Unsloth): keeps its input and a float32 per row; backward writes into the gradient."""
+    out = m.new(x.numel, x.itemsize)
+    rstd = Storage(m.ledger, x.numel // width * FP32)
+    need_w = weight.node is not None
+    numel, itemsize, wsize = x.numel, x.itemsize, weight.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        grad = m.new(numel, itemsize) if need_w else g
+        return grad, m.new(width, wsize) if need_w else None
+
+    return m.tape.record(out, (x, weight), rule, (x.storage, rstd))
+
+
+def layer_norm(m: Machine, x: Tensor, weight: Parameter | None, bias: Parameter | None, width: int) -> Tensor:
+    """`nn.LayerNorm`."""
+    return ops.layer_norm(m, x, weight, bias, width)
+
+
+def rotary_tables(m: Machine, head_dim: int, itemsize: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of all positions, in the stream's dtype (`LlamaRotaryEmbedding.forward`)."""
+    size = m.sequence * head_dim
+    frequencies = m.new(size, FP32)
+    cos, sin = m.new(size, FP32), m.new(size, FP32)
+    del frequencies
+    if itemsize == FP32:
+        return cos, sin
+    return m.new(size, itemsize), m.new(size, itemsize)
+
+
+def rotate(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`x * cos + rotate_half(x) * sin`."""
+    left = ops.mul(m, x, cos)
+    first, second = ops.narrow(m, x, x.numel // 2), ops.narrow(m, x, x.numel - x.numel // 2)
+    turned = ops.concat(m, (ops.scale(m, second), first))
+    del first, second
+    right = ops.mul(m, turned, sin)
+    del turned
+    return ops.add(m, left, right)
+
+
+def rope(m: Machine, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor], share: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Rotary embedding of queries and keys; `share` < 1 rotates only that part of each head and concatenates the rest."""
+    if "rope" in m.kernels:
+        return q, k
+    cos, sin = tables
+    if share >= 1.0:
+        rotated = rotate(m, q, cos, sin)
+        return rotated, rotate(m, k, cos, sin)
+    parts = []
+    for x in (q, k):
+        turned = int(x.numel * share)
+        head, rest = ops.narrow(m, x, turned), ops.narrow(m, x, x.numel - turned)
+        parts.append((head, rest))
+    del head, rest
+    results = []
+    for head, rest in parts:
+        results.append(ops.concat(m, (rotate(m, head, cos, sin), rest)))
+    return results[0], results[1]
+
+
+def activation(m: Machine, x: Tensor, name: str) -> Tensor:
+    """`ACT2FN[name]`: one kernel, or the formula of its parts for the old GELU approximations."""
+    if name in ("gelu_new", "gelu_fast", "bloom_gelu"):
+        return gelu_new(m, x)
+    if name in ("relu2", "relu_squared"):
+        return ops.power(m, ops.unary(m, x, keeps="output"))
+    if name in ("relu", "tanh", "sigmoid"):
+        return ops.unary(m, x, keeps="output")
+    return ops.unary(m, x)
+
+
+def gelu_new(m: Machine, x: Tensor) -> Tensor:
+    """`NewGELUActivation`: 0.5 * x * (1 + tanh(c * (x + 0.044715 * x**3))), operation by operation."""
+    half = ops.scale(m, x)
+    cube = ops.power(m, x)
+    cube = ops.scale(m, cube)
+    inner = ops.add(m, x, cube)
+    del cube
+    inner = ops.scale(m, inner)
+    inner = ops.unary(m, inner, keeps="output")
+    inner = ops.shift(m, inner)
+    return ops.mul(m, half, inner)
+
+
+def gated_mlp(m: Machine, x: Tensor, gate: Linear, up: Linear, down: Linear, act: str) -> Tensor:
+    """`down(act(gate(x)) * up(x))`, or its fused SwiGLU kernel."""
+    if "swiglu" in m.kernels or "glu" in m.kernels:
+        return apply(m, down, fused_swiglu(m, apply(m, gate, x), apply(m, up, x)))
+    return apply(m, down, ops.mul(m, activation(m, apply(m, gate, x), act), apply(m, up, x)))
+
+
+def fused_swiglu(m: Machine, gate: Tensor, up: Tensor) -> Tensor:
+    """A Triton SwiGLU (Liger `ops/swiglu.py`): keeps gate and up, and writes their gradients into them."""
+    out = m.new(gate.numel, gate.itemsize)
+    numel, itemsize = gate.numel, gate.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(numel, itemsize), m.new(numel, itemsize)
+
+    return m.tape.record(out, (gate, up), rule, (gate.storage, up.storage))
+
+
+def mlp(m: Machine, x: Tensor, up: Linear, down: Linear, act: str) -> Tensor:
+    """`down(act(up(x)))`."""
+    return apply(m, down, activation(m, apply(m, up, x), act))

@@ -1,0 +1,136 @@
+"""Linear layers as they really are in a fine-tune: plain, quantised, with adapters, cast by autocast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memlint.memory import ops
+from memlint.memory.autograd import Grads
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import Parameter, Storage, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """A weight that is stored packed and unpacked to `compute` bytes per element for each use.
+
+    `keeps_input`: bitsandbytes before 0.43 kept the layer's input on `ctx`, out of reach of non-reentrant checkpointing.
+    """
+
+    method: str
+    compute: int
+    statistics: tuple[Storage, ...] = ()
+
+
+@dataclass(slots=True)
+class Adapter:
+    """A low-rank pair on a linear: `a` (rank x in), `b` (out x rank)."""
+
+    a: Parameter
+    b: Parameter
+    rank: int
+    dropout: float
+    method: str = "lora"
+    magnitude: Parameter | None = None
+    kernel: bool = False
+    """The fused LoRA kernels of Unsloth / fms-acceleration: nothing but the shared input is kept."""
+
+
+@dataclass(slots=True)
+class Linear:
+    """One linear layer: `fin` -> `fout`."""
+
+    name: str
+    fin: int
+    fout: int
+    weight: Parameter
+    bias: Parameter | None = None
+    quantised: Quantised | None = None
+    adapters: list[Adapter] = field(default_factory=list)
+    vector: Parameter | None = None
+    """An IA3 vector; it scales the input when `vector_on_input`, else the output."""
+    vector_on_input: bool = False
+
+
+def apply(m: Machine, layer: Linear, x: Tensor) -> Tensor:
+    """`layer(x)`, adapters included (peft 0.21.2, `tuners/lora/layer.py` and `tuners/lora/bnb.py`)."""
+    if layer.vector is not None and layer.vector_on_input:
+        x = ops.mul(m, x, layer.vector)
+    if layer.quantised is not None:
+        result = _quantised(m, layer, layer.quantised, x)
+    else:
+        result = matmul_weight(m, x, layer.weight, layer.bias, layer.fin, layer.fout)
+    if layer.vector is not None and not layer.vector_on_input:
+        result = ops.mul(m, result, layer.vector)
+    if not layer.adapters:
+        return result
+    dtype = result.itemsize
+    four_bit = layer.quantised is not None and layer.quantised.method in ("bnb_4bit", "bnb_8bit")
+    if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
+        result = ops.copy(m, result)
+    for adapter in layer.adapters:
+        if not (four_bit and m.autocast):
+            x = ops.cast(m, x, adapter.a.itemsize)
+        inner = ops.dropout(m, x, adapter.dropout)
+        low = matmul_weight(m, inner, adapter.a, None, layer.fin, adapter.rank)
+        del inner
+        output = ops.scale(m, matmul_weight(m, low, adapter.b, None, adapter.rank, layer.fout))
+        del low
+        if four_bit and not m.autocast:
+            output = ops.cast(m, output, dtype)
+        result = ops.add(m, result, output)
+        del output
+        if adapter.magnitude is not None:
+            result = _dora(m, layer, adapter, result)
+    return ops.cast(m, result, dtype)
+
+
+def _dora(m: Machine, layer: Linear, adapter: Adapter, result: Tensor) -> Tensor:
+    """DoRA's renormalisation: the merged weight's norm is computed without gradient, the magnitude scales the result."""
+    assert adapter.magnitude is not None
+    m.transient(layer.fin * layer.fout, adapter.a.itemsize)
+    return ops.mul(m, result, adapter.magnitude)
+
+
+def matmul_weight(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None, fin: int, fout: int) -> Tensor:
+    """`F.linear`: keeps x if the weight is trained, and the weight (or autocast's copy) if x needs a gradient."""
+    x = ops.autocast(m, x)
+    w = ops.autocast(m, weight)
+    b = ops.autocast(m, bias) if bias is not None else None
+    out = m.new(x.numel // fin * fout, max(x.itemsize, w.itemsize))
+    need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None
+    nx, ix, nw, iw, rows = x.numel, x.itemsize, weight.numel, w.itemsize, fout
+
+    def rule(g: Tensor) -> Grads:
+        gb = m.new(rows, iw) if need_b else None
+        gx = m.new(nx, ix) if need_x else None
+        gw = m.new(nw, iw) if need_w else None
+        return gx, gw, gb
+
+    saved = (x.storage if need_w else None, w.storage if need_x and w is not weight else None)
+    return m.tape.record(out, (x, w, b), rule, saved)
+
+
+def _quantised(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Tensor:
+    """A packed linear: unpack, multiply, drop the unpacked weight; again in backward (bitsandbytes 0.43, `MatMul4Bit`)."""
+    back = x.itemsize
+    x = ops.cast(m, x, quantised.compute)
+    weight = m.new(layer.fin * layer.fout, quantised.compute)
+    out = m.new(x.numel // layer.fin * layer.fout, quantised.compute)
+    del weight
+    need_x = x.node is not None
+    nx, ix, nw, iw = x.numel, x.itemsize, layer.fin * layer.fout, quantised.compute
+
+    def rule(g: Tensor) -> Grads:
+        if not need_x:
+            return (None,)
+        unpacked = m.new(nw, iw)
+        grad = m.new(nx, ix)
+        del unpacked
+        return (grad,)
+
+    out = m.tape.record(out, (x,), rule)
+    del x
+    return ops.cast(m, out, back)
+
+

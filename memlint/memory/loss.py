@@ -1,0 +1,202 @@
+"""From the last hidden states to the loss: the head, the float32 copy, cross entropy, and their chunked and fused forms.
+
+`compute` returns the loss in a one-element list, so that the caller can drop it when backward starts. Sources: transformers
+`loss/loss_utils.py` (4.44 to 5.24), torch 2.13 `aten/src/ATen/native/LossNLL.cpp`, Liger-Kernel 0.8 `ops/fused_linear_cross_entropy.py`,
+TRL 1.16 `kernels/chunked_logprob.py`, torchtune 0.4 `modules/loss/ce_chunked_output_loss.py`, litgpt 0.5 `utils.py` `chunked_cross_entropy`.
+"""
+
+from __future__ import annotations
+
+from memlint.memory import ops
+from memlint.memory.autograd import Grads
+from memlint.memory.families.model import Model
+from memlint.memory.linear import Linear, matmul_weight
+from memlint.memory.machine import Machine
+from memlint.memory.setup import Setup
+from memlint.memory.tensor import FP32, Storage, Tensor
+
+POOLED = {"sequence_classification", "reward", "image_classification", "audio_classification", "multiple_choice"}
+"""Objectives with one row of logits per sample."""
+
+
+def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tensor]:
+    """The loss of one micro-batch."""
+    ledger = m.ledger
+    ledger.enter("loss")
+    if setup.objective in POOLED or model.head is None:
+        return [_pooled(m, model, hidden)]
+    if setup.logits == "fused":
+        return [fused_linear_cross_entropy(m, setup, model, hidden)]
+    if setup.logits == "chunked" and setup.loss_chunk_tokens:
+        return [_chunked_head(m, setup, model, hidden)]
+    if setup.logits == "chunked":
+        return [_recomputed_chunks(m, setup, model, hidden)]
+    logits = model.head(m, hidden)
+    del hidden
+    return _full(m, setup, model, logits)
+
+
+def _pooled(m: Machine, model: Model, hidden: Tensor) -> Tensor:
+    """A classifier on one position per sample: its logits are negligible, its gradient is the full hidden size."""
+    pooled = ops.narrow(m, hidden, m.batch * model.hidden)
+    del hidden
+    logits = model.head(m, pooled) if model.head is not None else pooled
+    return cross_entropy(m, ops.cast(m, logits, FP32), m.batch)
+
+
+def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor]:
+    """Cross entropy over materialised logits. `kept` is what the model's output object holds during backward."""
+    if setup.logits_mean:
+        numel, itemsize = logits.numel, logits.itemsize
+        kept = [ops.cast(m, logits, FP32) if setup.stack.upcasts_in_model else logits]
+        del logits
+        out = m.new(1, kept[0].itemsize)
+        value = m.tape.record(out, (kept[0],), lambda g: (m.new(numel, itemsize),))
+        return [value, *kept] if setup.keeps_outputs else [value]
+    if setup.ce_chunk_tokens:
+        return [_chunked_entropy(m, logits, setup.ce_chunk_tokens, model.classes)]
+    output = logits
+    if setup.loss_upcast and setup.loss_kernel == "torch_ce":
+        wide = ops.cast(m, logits, FP32)
+        if setup.stack.upcasts_in_model:
+            output = wide
+    else:
+        wide = logits
+    del logits
+    if setup.stack.shifts_logits and setup.objective == "causal_lm" and m.batch > 1:
+        shifted = ops.copy(m, wide)
+        value = entropy_kernel(m, setup, shifted, model.classes)
+        del shifted
+    else:
+        value = entropy_kernel(m, setup, wide, model.classes)
+    del wide
+    if setup.outputs_fp32 and output.itemsize != FP32:
+        output = ops.cast(m, output, FP32)
+    return [value, output] if setup.keeps_outputs else [value]
+
+
+def entropy_kernel(m: Machine, setup: Setup, logits: Tensor, classes: int) -> Tensor:
+    """The cross-entropy kernel in use, over logits of `classes` columns."""
+    rows = logits.numel // classes
+    if setup.loss_kernel in ("triton_ce", "unsloth_ce"):
+        return triton_cross_entropy(m, logits, rows)
+    return cross_entropy(m, logits, rows)
+
+
+def cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:
+    """`F.cross_entropy`: `log_softmax` keeps its result; backward makes the gradient of nll, then that of log_softmax."""
+    log_probabilities = ops.softmax(m, logits, logits.itemsize)
+    del logits
+    out = m.new(1, log_probabilities.itemsize)
+    numel, itemsize = log_probabilities.numel, log_probabilities.itemsize
+    saved = (log_probabilities.storage,)
+    return m.tape.record(out, (log_probabilities,), lambda g: (m.new(numel, itemsize),), saved)
+
+
+def triton_cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:
+    """A Triton cross entropy (Unsloth `kernels/cross_entropy_loss.py`): keeps the logits and writes the gradient into them."""
+    out = m.new(rows, FP32)
+    logsumexp = Storage(m.ledger, rows * FP32)
+    numel, itemsize, storage = logits.numel, logits.itemsize, logits.storage
+    box = [storage]
+    del storage
+
+    def rule(g: Tensor) -> Grads:
+        return (Tensor(box.pop(), numel, itemsize),)
+
+    return m.tape.record(out, (logits,), rule, (logits.storage, logsumexp))
+
+
+def _chunked_entropy(m: Machine, logits: Tensor, chunk: int, classes: int) -> Tensor:
+    """litgpt's `chunked_cross_entropy` over whole logits: log-softmax results of all chunks stay until backward."""
+    pieces = max(1, -(-logits.numel // classes // chunk))
+    parts = ops.split(m, logits, tuple(logits.numel // pieces for _ in range(pieces)))
+    losses = [cross_entropy(m, part, chunk) for part in parts]
+    del parts, logits
+    return _sum(m, losses)
+
+
+def _chunked_head(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> Tensor:
+    """The head applied to chunks of tokens (litgpt): logits per chunk, all kept until backward when `loss_keeps_chunks`."""
+    assert model.head is not None
+    rows = hidden.numel // model.hidden
+    pieces = max(1, -(-rows // setup.loss_chunk_tokens))
+    parts = ops.split(m, hidden, tuple(hidden.numel // pieces for _ in range(pieces)))
+    del hidden
+    logits = [model.head(m, part) for part in parts]
+    losses = []
+    kept = []
+    for piece in logits:
+        losses.append(cross_entropy(m, ops.cast(m, piece, FP32) if setup.loss_upcast else piece, setup.loss_chunk_tokens))
+        if setup.loss_keeps_chunks:
+            kept.append(piece)
+    del parts, logits, piece
+    value = _sum(m, losses)
+    m.casts.setdefault(-1, value)
+    m.casts.pop(-1)
+    return value
+
+
+def _recomputed_chunks(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> Tensor:
+    """torchtune's `CEWithChunkedOutputLoss` and TRL's chunked loss: logits in n pieces, float32 for one piece at a time."""
+    if model.head_linear is None or setup.stack.framework == "trl":
+        return fused_linear_cross_entropy(m, setup, model, hidden)
+    pieces = max(1, setup.loss_chunks or 8)
+    parts = ops.split(m, hidden, tuple(hidden.numel // pieces for _ in range(pieces)))
+    del hidden
+    assert model.head is not None
+    logits = [model.head(m, part) for part in parts]
+    del parts
+    losses = [cross_entropy(m, ops.cast(m, piece, FP32), piece.numel // model.classes) for piece in logits]
+    del logits
+    return _sum(m, losses)
+
+
+def _sum(m: Machine, losses: list[Tensor]) -> Tensor:
+    total = losses[0]
+    for value in losses[1:]:
+        total = ops.add(m, total, value)
+    return total
+
+
+def fused_linear_cross_entropy(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> Tensor:
+    """Head and cross entropy in one: logits exist for one chunk of tokens only, gradients are made in forward (Liger).
+
+    Liger's chunk: tokens / ceil(V / H) rounded up to a power of two. The hidden gradient (input dtype) and the head's
+    gradient (float32 accumulator when the head is trained) live from forward to backward.
+    """
+    head: Linear | None = model.head_linear
+    assert head is not None
+    classes, width = model.classes, model.hidden
+    rows = hidden.numel // width
+    factor = max(1, -(-classes // width))
+    chunk = 1 << max(0, (-(-rows // factor) - 1).bit_length())
+    itemsize = 2 if m.autocast else hidden.itemsize
+    trained = head.weight.node is not None
+    cut = setup.loss_kernel == "cut_cross_entropy"
+    grad_hidden = Storage(m.ledger, 0 if cut else hidden.numel * itemsize)
+    grad_weight = Storage(m.ledger, 0 if cut or not trained else classes * width * head.weight.itemsize)
+    if not cut:
+        logits = m.new(min(chunk, rows) * classes, itemsize)
+        if trained:
+            m.transient(classes * width, itemsize)
+        del logits
+    out = m.new(rows, FP32)
+    numel, back, wnumel, wsize = hidden.numel, hidden.itemsize, head.weight.numel, head.weight.itemsize
+    need_hidden = hidden.node is not None
+
+    def rule(g: Tensor) -> Grads:
+        return (
+            m.new(numel, back) if need_hidden and (cut or back != itemsize) else _reuse(m, numel, back),
+            m.new(wnumel, wsize) if trained else None,
+        )
+
+    return m.tape.record(out, (hidden, head.weight), rule, (hidden.storage, grad_hidden, grad_weight))
+
+
+def _reuse(m: Machine, numel: int, itemsize: int) -> Tensor:
+    """The gradient that forward made already: handed on without a new allocation of note."""
+    return m.new(numel, itemsize)
+
+
+__all__ = ["compute", "matmul_weight"]

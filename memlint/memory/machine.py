@@ -1,0 +1,55 @@
+"""What forward code runs on: one simulated rank with its tape, the batch's shape, and what every layer looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memlint.memory.autograd import Tape
+from memlint.memory.tensor import Ledger, Tensor
+
+
+@dataclass(slots=True)
+class Machine:
+    """The state of one simulated rank.
+
+    `autocast` is the element size that autocast computes in (2), or 0 when it is off. Casts of trained float32 leaf weights
+    are cached until the outermost autocast region ends (torch 2.13, aten/src/ATen/autocast_mode.cpp `cached_cast`); every
+    other cast is made anew at each use.
+    """
+
+    ledger: Ledger
+    tape: Tape
+    batch: int
+    sequence: int
+    attention: str = "sdpa"
+    autocast: int = 0
+    kernels: frozenset[str] = frozenset()
+    mask_itemsize: int = 0
+    """Element size of the 4-D attention bias that a padded batch brings along; 0 when there is no mask."""
+    math_sdpa: bool = False
+    """SDPA has no fused kernel for these inputs and takes the math path."""
+    casts: dict[int, Tensor] = field(default_factory=dict)
+    mask: Tensor | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.sequence
+
+    def new(self, numel: int, itemsize: int) -> Tensor:
+        """A fresh tensor outside the graph."""
+        return self.tape.new(numel, itemsize)
+
+    def transient(self, numel: int, itemsize: int) -> None:
+        """Allocate and free at once: a temporary inside a kernel."""
+        if numel:
+            self.tape.new(numel, itemsize)
+
+    def end_autocast(self) -> None:
+        """Leave the autocast region: the cached weight casts go, unless the graph saved them."""
+        self.casts.clear()
+
+
+def start(batch: int, sequence: int) -> Machine:
+    """A machine with an empty ledger."""
+    ledger = Ledger()
+    return Machine(ledger, Tape(ledger), batch, sequence)

@@ -1,0 +1,220 @@
+"""The operations that model code is made of, each with what it allocates, saves and allocates again in backward.
+
+Saved tensors and gradient formulas are those of torch 2.13 (`tools/autograd/derivatives.yaml`,
+`torch/csrc/autograd/FunctionsManual.cpp`); every function names the PyTorch operation that it stands for. Element-wise
+results take the wider dtype of their operands. Views (`view`, `transpose`, `expand`) cost nothing and do not appear.
+"""
+
+from __future__ import annotations
+
+from memlint.memory.autograd import Grads, alias
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Storage, Tensor
+
+
+def cast(m: Machine, x: Tensor, itemsize: int) -> Tensor:
+    """`x.to(dtype)`: nothing when the dtype is already right."""
+    if x.itemsize == itemsize:
+        return x
+    out = m.new(x.numel, itemsize)
+    back, numel = x.itemsize, x.numel
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, back),))
+
+
+def autocast(m: Machine, x: Tensor) -> Tensor:
+    """The cast that autocast puts in front of an operation of its lower-precision list."""
+    if not m.autocast or x.itemsize != FP32:
+        return x
+    if not isinstance(x, Parameter) or x.node is None:
+        return cast(m, x, m.autocast)
+    ident = x.storage.ident
+    if ident not in m.casts:
+        m.casts[ident] = cast(m, x, m.autocast)
+    return m.casts[ident]
+
+
+def copy(m: Machine, x: Tensor) -> Tensor:
+    """`x.clone()` or a `.contiguous()` that has to copy; the gradient passes through."""
+    out = m.new(x.numel, x.itemsize)
+    return m.tape.record(out, (x,), lambda g: (g,))
+
+
+def _reduced(m: Machine, grad: Tensor, like_numel: int, like_itemsize: int) -> Tensor:
+    """Sum a broadcast gradient to its operand's size (`sum_to_size`) and cast it to its dtype."""
+    if grad.numel != like_numel:
+        grad = m.new(like_numel, grad.itemsize)
+    if grad.itemsize != like_itemsize:
+        grad = m.new(like_numel, like_itemsize)
+    return grad
+
+
+def add(m: Machine, a: Tensor, b: Tensor) -> Tensor:
+    """`a + b`."""
+    out = m.new(max(a.numel, b.numel), max(a.itemsize, b.itemsize))
+    na, ia, nb, ib = a.numel, a.itemsize, b.numel, b.itemsize
+    need_a, need_b = a.node is not None, b.node is not None
+
+    def rule(g: Tensor) -> Grads:
+        return (
+            alias(_reduced(m, g, na, ia)) if need_a else None,
+            alias(_reduced(m, g, nb, ib)) if need_b else None,
+        )
+
+    return m.tape.record(out, (a, b), rule)
+
+
+def mul(m: Machine, a: Tensor, b: Tensor) -> Tensor:
+    """`a * b`: keeps each operand for the other's gradient."""
+    out = m.new(max(a.numel, b.numel), max(a.itemsize, b.itemsize))
+    na, ia, nb, ib = a.numel, a.itemsize, b.numel, b.itemsize
+    need_a, need_b = a.node is not None, b.node is not None
+
+    def rule(g: Tensor) -> Grads:
+        ga = _reduced(m, m.new(g.numel, g.itemsize), na, ia) if need_a else None
+        gb = _reduced(m, m.new(g.numel, g.itemsize), nb, ib) if need_b else None
+        return ga, gb
+
+    saved = (b.storage if need_a else None, a.storage if need_b else None)
+    return m.tape.record(out, (a, b), rule, saved)
+
+
+def scale(m: Machine, x: Tensor) -> Tensor:
+    """`x * number`, `-x`, `x / number`: nothing saved."""
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),))
+
+
+def shift(m: Machine, x: Tensor) -> Tensor:
+    """`x + number`: the gradient passes through."""
+    out = m.new(x.numel, x.itemsize)
+    return m.tape.record(out, (x,), lambda g: (g,))
+
+
+def unary(m: Machine, x: Tensor, keeps: str = "input") -> Tensor:
+    """An activation (silu, gelu, relu, tanh, sigmoid): keeps its input or its output."""
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    saved = x.storage if keeps == "input" else out.storage
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (saved,))
+
+
+def power(m: Machine, x: Tensor) -> Tensor:
+    """`x.pow(n)`: keeps x; backward computes `grad * (n * x.pow(n - 1))`."""
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        factor = m.new(numel, itemsize)
+        factor = m.new(numel, itemsize)
+        grad = m.new(numel, itemsize)
+        del factor
+        return (grad,)
+
+    return m.tape.record(out, (x,), rule, (x.storage,))
+
+
+def mean_last(m: Machine, x: Tensor, width: int) -> Tensor:
+    """`x.mean(-1, keepdim=True)`: backward divides the expanded gradient."""
+    out = m.new(x.numel // width, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),))
+
+
+def small(m: Machine, x: Tensor) -> Tensor:
+    """A function of per-row statistics that keeps its result (`rsqrt`)."""
+    return unary(m, x, keeps="output")
+
+
+def rms_statistics(m: Machine, x: Tensor, width: int) -> Tensor:
+    """`torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)`."""
+    variance = mean_last(m, power(m, x), width)
+    return small(m, shift(m, variance))
+
+
+def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None, width: int) -> Tensor:
+    """`F.layer_norm`: keeps input, mean and rstd. Autocast runs it in float32 (casting a half input)."""
+    if m.autocast:
+        x = cast(m, x, FP32)
+        weight = cast(m, weight, FP32) if weight is not None else None
+        bias = cast(m, bias, FP32) if bias is not None else None
+    rows = x.numel // width
+    out = m.new(x.numel, x.itemsize)
+    mean, rstd = Storage(m.ledger, rows * FP32), Storage(m.ledger, rows * FP32)
+    numel, itemsize = x.numel, x.itemsize
+    need = tuple(t is not None and t.node is not None for t in (x, weight, bias))
+    wsize = weight.itemsize if weight is not None else itemsize
+
+    def rule(g: Tensor) -> Grads:
+        grad = m.new(numel, itemsize) if need[0] else None
+        return grad, m.new(width, wsize) if need[1] else None, m.new(width, wsize) if need[2] else None
+
+    return m.tape.record(out, (x, weight, bias), rule, (x.storage, mean, rstd))
+
+
+def dropout(m: Machine, x: Tensor, p: float, mask_itemsize: int = BYTE) -> Tensor:
+    """`F.dropout` in training: keeps a mask of one byte per element (`native_dropout`); nothing at p = 0."""
+    if p <= 0:
+        return x
+    out = m.new(x.numel, x.itemsize)
+    mask = Storage(m.ledger, x.numel * mask_itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (mask,))
+
+
+def softmax(m: Machine, x: Tensor, itemsize: int) -> Tensor:
+    """`softmax(x, dtype)`: keeps its result; a half input with a float32 result is converted inside the kernel."""
+    out = m.new(x.numel, itemsize)
+    numel, back = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, back),), (out.storage,))
+
+
+def matmul(m: Machine, a: Tensor, b: Tensor, out_numel: int) -> Tensor:
+    """`bmm`: keeps each operand for the other's gradient; operands are already contiguous (else call `copy` first)."""
+    a, b = autocast(m, a), autocast(m, b)
+    out = m.new(out_numel, max(a.itemsize, b.itemsize))
+    na, ia, nb, ib = a.numel, a.itemsize, b.numel, b.itemsize
+    need_a, need_b = a.node is not None, b.node is not None
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(na, ia) if need_a else None, m.new(nb, ib) if need_b else None
+
+    saved = (b.storage if need_a else None, a.storage if need_b else None)
+    return m.tape.record(out, (a, b), rule, saved)
+
+
+def narrow(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """A slice: a view in forward, a zero-filled full-size gradient in backward (`slice_backward`)."""
+    out = Tensor(x.storage, numel, x.itemsize)
+    full, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),))
+
+
+def split(m: Machine, x: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """`split`/`chunk`/`unbind`: views in forward; backward concatenates the gradients."""
+    outs = tuple(Tensor(x.storage, numel, x.itemsize) for numel in sizes)
+    full, itemsize = x.numel, x.itemsize
+    return m.tape.record_many(outs, (x,), lambda *g: (m.new(full, itemsize),))
+
+
+def concat(m: Machine, parts: tuple[Tensor, ...]) -> Tensor:
+    """`torch.cat`: a copy; backward hands out views of the gradient."""
+    out = m.new(sum(p.numel for p in parts), max(p.itemsize for p in parts))
+    sizes = tuple(p.numel for p in parts)
+
+    def rule(g: Tensor) -> Grads:
+        return tuple(Tensor(g.storage, numel, g.itemsize) for numel in sizes)
+
+    return m.tape.record(out, parts, rule)
+
+
+def embedding(m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor) -> Tensor:
+    """`F.embedding`: keeps the ids; backward makes a dense gradient of the whole table."""
+    out = m.new(rows * width, weight.itemsize)
+    table, itemsize = weight.numel, weight.itemsize
+    return m.tape.record(out, (weight,), lambda g: (m.new(table, itemsize),), (ids.storage,))
+
+
+def token_ids(m: Machine, rows: int) -> Tensor:
+    """A tensor of int64 ids or positions."""
+    return m.new(rows, INT64)

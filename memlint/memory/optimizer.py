@@ -1,0 +1,111 @@
+"""Optimizer states and what the step allocates for a moment.
+
+Sources: torch 2.13 `optim/adamw.py` (`_multi_tensor_adamw`: one list of temporaries the size of the parameters; fused: none; the
+per-tensor loop: one tensor), bitsandbytes 0.50 `optim/optimizer.py` (8-bit states with one float32 per 256 elements; tensors
+below 4096 elements and, in the HF Trainer, embeddings stay 32-bit), transformers 5.24 `optimization.py` (Adafactor) and
+`trainer_optimizer.py`, torchao 0.13 `optim/`.
+"""
+
+from __future__ import annotations
+
+from memlint.memory.machine import Machine
+from memlint.memory.result import CannotEstimate
+from memlint.memory.setup import Setup
+from memlint.memory.tensor import FP32, Parameter, Storage
+
+FUSED = {"adamw_torch_fused", "adamw_apex_fused", "anyprecision_adamw", "adamw_torch_xla"}
+ADAM = {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "adam", "adamw_apex_fused", "adamw_torch_xla", "stable_adamw", "radam",
+        "adamw_torch_cpu_offload", "nadam", "adamw_torch_npu_fused", "adopt", "grokadamw", "megatron_distributed_adam", "lora-fa",
+        "lora_fa", "adamw_anyprecision", "deepspeed_cpu_adam", "ademamix", "adamw_mini"}  # fmt: skip
+EIGHT_BIT = {"adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "ademamix_8bit", "paged_ademamix_8bit", "adamw_torch_8bit"}
+ONE_STATE = {"sgd", "lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum"}
+EIGHT_BIT_ONE = {"lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit", "rmsprop_8bit"}
+STATELESS = {"none", "lomo", "adalomo", "sgd_plain", "schedule_free_sgd"}
+PAGED_32 = {"paged_adamw_32bit", "paged_adamw", "adamw_bnb_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit", "paged_lion"}
+
+
+def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """Allocate every state that lives across steps."""
+    ledger = m.ledger
+    before, ledger.component = ledger.component, "optimizer_states"
+    held = []
+    for parameter in trained:
+        ledger.enter("states", parameter.layer)
+        if setup.master_weights and parameter.itemsize != FP32:
+            held.append(Storage(ledger, parameter.numel * FP32))
+        for nbytes in state_bytes(setup, parameter):
+            held.append(Storage(ledger, nbytes))
+    ledger.component = before
+    return held
+
+
+def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
+    """Bytes of each state tensor of one parameter."""
+    name = setup.optimizer
+    size = FP32 if setup.master_weights else p.itemsize
+    if name in ("deepspeed_cpu_adam", "adamw_torch_cpu_offload") or name in STATELESS:
+        return ()
+    if name in EIGHT_BIT:
+        if p.numel < 4096 or (p.kind == "embedding" and name != "adamw_torch_8bit"):
+            return (p.numel * FP32, p.numel * FP32)
+        blocks = -(-p.numel // 256) * 4
+        return (p.numel, p.numel, blocks, blocks)
+    if name in EIGHT_BIT_ONE:
+        if p.numel < 4096 or p.kind == "embedding":
+            return (p.numel * FP32,)
+        return (p.numel, -(-p.numel // 256) * 4)
+    if name in ("adamw_torch_4bit", "lpmm_adamw_4bit", "lpmm_adamw_4bit_rank1"):
+        blocks = -(-p.numel // 128) * 4
+        return (p.numel // 2, p.numel // 2, blocks, blocks)
+    if name == "adamw_torch_fp8":
+        return (p.numel, p.numel)
+    if name in PAGED_32:
+        return (p.numel * FP32,) * (1 if "lion" in name or "rmsprop" in name else 2)
+    if name == "adafactor":
+        if len(p.shape) >= 2:
+            return (p.shape[0] * FP32, p.numel // p.shape[0] * FP32)
+        return (p.numel * FP32,)
+    if name.startswith(("galore", "apollo", "q_galore")):
+        return _low_rank(p, name)
+    if name in ONE_STATE:
+        return (p.numel * size,)
+    if name in ADAM or name.startswith("schedule_free"):
+        return (p.numel * size, p.numel * size)
+    raise CannotEstimate(f"optimizer {name!r} is not modelled")
+
+
+def _low_rank(p: Parameter, name: str, rank: int = 128) -> tuple[int, ...]:
+    """GaLore (galore-torch 1.0 `galore_projector.py`): a projection and two states of that rank; rank 128 by default."""
+    if p.kind != "linear" or len(p.shape) < 2:
+        return (p.numel * p.itemsize, p.numel * p.itemsize)
+    short, long = sorted((p.shape[0], p.numel // p.shape[0]))
+    rank = min(rank, short)
+    state = rank * long * (1 if "8bit" in name else p.itemsize)
+    return (rank * short * p.itemsize, state, state)
+
+
+def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
+    """What exists only during the step."""
+    m.ledger.enter("optimizer_step")
+    name = setup.optimizer
+    live = [p for p in trained if p.grad is not None]
+    if not live or name in STATELESS or setup.in_backward:
+        return
+    if name == "adafactor":
+        biggest = max(live, key=lambda p: p.numel)
+        update = m.new(biggest.numel, FP32)
+        m.transient(biggest.numel, FP32)
+        del update
+    elif setup.foreach and (name in ADAM or name in ONE_STATE):
+        size = FP32 if setup.master_weights else 0
+        held = []
+        for parameter in live:
+            m.ledger.enter("optimizer_step", parameter.layer)
+            held.append(m.new(parameter.numel, size or parameter.itemsize))
+        held.reverse()
+        while held:
+            m.ledger.enter("optimizer_step", live[len(live) - len(held)].layer)
+            held.pop()
+    elif name == "adamw_hf" or (name in ADAM and name not in FUSED and not setup.foreach and not setup.master_weights):
+        biggest = max(live, key=lambda p: p.numel)
+        m.transient(biggest.numel, biggest.itemsize)

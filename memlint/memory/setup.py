@@ -1,0 +1,249 @@
+"""What the memory program needs of a training run: canonical facts turned into sizes and switches.
+
+A fact that nothing states takes the default named here; every such default is listed among the estimate's assumptions by
+`assumed`. Facts with several possible values are enumerated before this point (`memlint.memory.scenarios`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memlint.facts import TrainingRun
+from memlint.memory.result import CannotEstimate
+from memlint.memory.versions import Stack, stack_of
+from memlint.models.architecture import Architecture
+
+ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "float64": 8}
+
+SHARDED = {"fsdp1", "fsdp2", "zero1", "zero2", "zero3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One fully decided configuration. Element sizes are in bytes; `None` never appears."""
+
+    weight_itemsize: int
+    norm_itemsize: int
+    autocast: int
+    batch: int
+    sequence: int
+    attention: str
+    padding_mask: bool
+    objective: str
+    num_labels: int
+    checkpointing: str
+    """none, full, selective_op, selective_layer, selective_core_attention."""
+    checkpoint_every: int
+    reentrant: bool
+    checkpoint_offload: bool
+    adapter: str
+    """"" for full fine-tuning, else the PEFT method."""
+    adapter_rank: int
+    adapter_dropout: float
+    adapter_targets: tuple[str, ...] | str | None
+    adapter_itemsize: int
+    adapter_fused_qkv: bool
+    adapter_prompt: int
+    modules_to_save: tuple[str, ...]
+    quantization: str
+    """"" or the method."""
+    double_quant: bool
+    group_size: int
+    bits: int
+    compute_itemsize: int
+    quantization_skips: tuple[str, ...]
+    kernels: frozenset[str]
+    compiled: bool
+    optimizer: str
+    foreach: bool
+    in_backward: bool
+    master_weights: bool
+    grad_itemsize: int
+    """0: the parameter's own."""
+    logits: str
+    """full, chunked, fused, none."""
+    loss_kernel: str
+    loss_upcast: bool
+    loss_chunk_tokens: int
+    loss_chunks: int
+    loss_keeps_chunks: bool
+    ce_chunk_tokens: int
+    logits_mean: bool
+    keeps_outputs: bool
+    outputs_fp32: bool
+    stack: Stack
+    reference_copy: bool
+    layers: int
+    tied: bool
+    vocabulary: int
+
+    def trains(self, name: str, kind: str) -> bool:
+        """Whether a base parameter is trained."""
+        if self.adapter == "":
+            return True
+        if self.adapter == "ln_tuning":
+            return kind == "norm"
+        if self.adapter == "bitfit":
+            return kind == "bias"
+        return False
+
+    def saves(self, name: str) -> bool:
+        """Whether PEFT trains a full copy of the module of this name."""
+        return bool(self.adapter) and any(name == m or m.endswith("." + name) for m in self.modules_to_save)
+
+    def quantises(self, name: str, head: bool) -> bool:
+        """Whether a linear's weight is stored packed."""
+        if not self.quantization:
+            return False
+        if self.quantization == "torchao_nf4":
+            return not head
+        return not head and name not in self.quantization_skips
+
+    def packed_bytes(self, numel: int, fin: int, fout: int) -> tuple[int, tuple[int, ...]]:
+        """Bytes of a packed weight and of its statistics tensors.
+
+        bitsandbytes 0.43 `functional.py` `quantize_4bit` (block 64; double quantisation: 8-bit absmax with one float32 per 256 and
+        two code tables) and `int8_vectorwise_quant`; auto-gptq/optimum `QuantLinear` buffers; torchao `NF4Tensor` (block 64, scaler
+        block 256); hqq `HQQLinear` (half scale and zero per group of 64).
+        """
+        if self.quantization == "bnb_4bit":
+            blocks = -(-numel // 64)
+            if self.double_quant:
+                return numel // 2, (blocks, -(-blocks // 256) * 4, 256 * 4, 16 * 4, 4)
+            return numel // 2, (blocks * 4, 16 * 4)
+        if self.quantization == "bnb_8bit":
+            return numel, (fout * 4,)
+        if self.quantization == "torchao_nf4":
+            blocks = -(-numel // 64)
+            return numel // 2, (blocks, -(-blocks // 256) * self.compute_itemsize, 16 * self.compute_itemsize)
+        groups = -(-fin // max(self.group_size, 1)) * fout
+        packed = numel * self.bits // 8
+        if self.quantization == "gptq":
+            return packed, (groups * 2, groups * self.bits // 8, fin * 4)
+        if self.quantization == "awq":
+            return packed, (groups * 2, groups * self.bits // 8)
+        if self.quantization == "hqq":
+            return packed, (groups * 2, groups * 2)
+        raise CannotEstimate(f"quantization.method {self.quantization} is not modelled")
+
+
+def setup_of(run: TrainingRun, architecture: Architecture, assumed: list[str]) -> Setup:
+    """Decide everything; appends one sentence to `assumed` for each default that had to be taken."""
+    facts = _Facts(run, assumed)
+    stack = stack_of(run)
+    precision = facts.get("precision", "fp32")
+    mixed = precision.endswith("-mixed")
+    dtype = facts.get("model.dtype", None)
+    if dtype is None:
+        dtype = "float32" if mixed or precision == "fp32" else ("bfloat16" if precision == "bf16-true" else "float16")
+        if mixed and architecture.dtype and stack.loads_checkpoint_dtype:
+            dtype = architecture.dtype
+        assumed.append(f"weights held in {dtype}: nothing states model.dtype")
+    weight = ITEMSIZES.get(dtype)
+    if weight is None:
+        raise CannotEstimate(f"model.dtype {dtype!r} is not a dtype that weights are held in")
+    method = facts.get("adapter.method", "none")
+    adapter = "" if method == "none" else method
+    quantization = facts.get("quantization.method", "none")
+    quantization = "" if quantization == "none" else quantization
+    checkpointing = bool(facts.get("checkpointing.enabled", False))
+    mode = facts.get("checkpointing.mode", "full") if checkpointing else "none"
+    sequence = facts.get("batch.sequence_length", None) or facts.get("batch.sequence_length_max", None)
+    if sequence is None:
+        sequence = architecture.max_positions
+        if sequence is None or sequence > 8192:
+            raise CannotEstimate("batch.sequence_length is not known: set it with `--set batch.sequence_length=N`")
+        assumed.append(f"sequences of {sequence} tokens, the model's limit: nothing states batch.sequence_length")
+    batch = facts.get("batch.micro_batch_size", None)
+    if batch is None:
+        raise CannotEstimate("batch.micro_batch_size is not known: set it with `--set batch.micro_batch_size=N`")
+    optimizer = str(facts.get("optimizer.name", "adamw_torch"))
+    targets = facts.get("adapter.target_modules", None)
+    if isinstance(targets, (list, tuple)):
+        targets = tuple(str(t) for t in targets)
+    adapter_dtype = facts.get("adapter.dtype", "float32" if weight == 4 or adapter else "bfloat16")
+    logits = facts.get("loss.logits", "full")
+    objective = facts.get("objective", "causal_lm")
+    attention = facts.get("model.attention", None) or ("sdpa" if stack.sdpa_by_default else "eager")
+    eager_only = architecture.model_type in stack.eager_only
+    if eager_only and attention == "sdpa":
+        attention = "eager"
+    packing = bool(facts.get("batch.packing", False))
+    flash = str(attention).startswith("flash")
+    tied = facts.get("model.tie_word_embeddings", architecture.tied)
+    multiple = int(facts.get("model.padded_vocab_multiple", 1) or 1)
+    vocabulary = architecture.vocab_size or 0
+    vocabulary = -(-vocabulary // multiple) * multiple
+    compute = facts.get("quantization.compute_dtype", None)
+    return Setup(
+        weight_itemsize=weight,
+        norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", dtype), weight),
+        autocast=2 if mixed else 0,
+        batch=int(batch) * (2 if objective in PAIRED else 1),
+        sequence=int(sequence),
+        attention=str(attention),
+        padding_mask=not packing and int(batch) > 1 and not flash and stack.pads,
+        objective=str(objective),
+        num_labels=int(facts.get("model.num_labels", 2) or 2),
+        checkpointing=str(mode),
+        checkpoint_every=int(facts.get("checkpointing.layer_frequency", 1) or 1),
+        reentrant=bool(facts.get("checkpointing.use_reentrant", stack.reentrant_by_default)),
+        checkpoint_offload=bool(facts.get("checkpointing.offload", False)),
+        adapter=adapter,
+        adapter_rank=int(facts.get("adapter.r", 8) or 8),
+        adapter_dropout=float(facts.get("adapter.dropout", 0.0) or 0.0),
+        adapter_targets=targets,
+        adapter_itemsize=ITEMSIZES.get(adapter_dtype, 4),
+        adapter_fused_qkv=facts.get("adapter.implementation", "") == "litgpt_fused_qkv",
+        adapter_prompt=int(facts.get("adapter.prompt_length", 0) or 0),
+        modules_to_save=tuple(facts.get("adapter.modules_to_save", ()) or ()),
+        quantization=quantization,
+        double_quant=bool(facts.get("quantization.double_quant", False)),
+        group_size=int(facts.get("quantization.group_size", 128) or 128),
+        bits=int(facts.get("quantization.bits", 4) or 4),
+        compute_itemsize=ITEMSIZES.get(compute, 2 if mixed or weight == 2 else 4),
+        quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
+        kernels=frozenset(facts.get("kernels", ()) or ()),
+        compiled=bool(facts.get("compile", False)),
+        optimizer=optimizer,
+        foreach=bool(facts.get("optimizer.foreach", optimizer in ("adamw_torch", "sgd", "adamw_torch_8bit"))),
+        in_backward=bool(facts.get("optimizer.in_backward", False)),
+        master_weights=bool(facts.get("optimizer.master_weights", False)),
+        grad_itemsize=ITEMSIZES.get(facts.get("optimizer.grad_dtype", ""), 0),
+        logits=str(logits),
+        loss_kernel=str(facts.get("loss.kernel", "torch_ce")),
+        loss_upcast=bool(facts.get("loss.upcast_fp32", True)),
+        loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
+        loss_chunks=int(facts.get("loss.num_chunks", 8 if logits == "chunked" else 0) or 0),
+        loss_keeps_chunks=bool(facts.get("loss.keeps_chunks", False)),
+        ce_chunk_tokens=int(facts.get("loss.ce_chunk_tokens", 0) or 0),
+        logits_mean=facts.get("loss.reduction", "") == "logits_mean",
+        keeps_outputs=stack.keeps_outputs,
+        outputs_fp32=bool(facts.get("trainer.outputs_fp32", mixed and stack.uses_accelerate)),
+        stack=stack,
+        reference_copy=facts.get("reference_model", "none") == "copy",
+        layers=int(facts.get("model.layers_override", architecture.layers or 0) or 0),
+        tied=bool(tied),
+        vocabulary=vocabulary,
+    )
+
+
+PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
+"""Objectives whose forward pass sees two sequences per sample (TRL 1.16: chosen and rejected are concatenated; KTO computes a
+second, mismatched set for its KL term)."""
+
+
+class _Facts:
+    """Read access to a run's known values."""
+
+    def __init__(self, run: TrainingRun, assumed: list[str]) -> None:
+        self.facts: Mapping[str, Any] = run.facts
+        self.assumed = assumed
+
+    def get(self, key: str, otherwise: Any) -> Any:
+        fact = self.facts.get(key)
+        if fact is None or not fact.known or fact.value is None:
+            return otherwise
+        return fact.value

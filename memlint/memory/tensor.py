@@ -1,0 +1,98 @@
+"""Shape-only tensors. A `Storage` is a block of GPU memory that lives as long as something refers to it.
+
+The interpreter's reference counting frees a storage at the moment at which PyTorch's would: family pages are written with
+the same local variables as the framework's forward code, so the order of allocations and frees falls out of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.memory.autograd import Node
+
+FP32 = 4
+"""A dtype is its element size in bytes: 4 = float32, 2 = bfloat16/float16, 1 = bool/uint8/float8, 8 = int64."""
+HALF = 2
+BYTE = 1
+INT64 = 8
+
+BLOCK = 512
+"""The caching allocator rounds every request up to this many bytes (torch 2.13, c10/core/AllocatorConfig.h)."""
+
+
+class Ledger:
+    """The record of one program: an event stream of allocations and frees, cut into segments.
+
+    `events` holds `+ident` for an allocation and `-ident` for a free; `sizes[ident]` and `components[ident]` describe the
+    block. `segments` are `(first event, phase, layer)`; `layer` is the decoder layer the events belong to, or -1.
+    """
+
+    __slots__ = ("component", "components", "events", "segments", "sizes")
+
+    def __init__(self) -> None:
+        self.events: list[int] = []
+        self.sizes: list[int] = [0]
+        self.components: list[str] = [""]
+        self.segments: list[tuple[int, str, int]] = []
+        self.component = "activations"
+
+    def enter(self, phase: str, layer: int = -1) -> None:
+        """Start a new segment: the events from here on belong to this phase and layer."""
+        self.segments.append((len(self.events), phase, layer))
+
+
+class Storage:
+    """`nbytes` of memory, allocated at construction and freed when the last reference goes."""
+
+    __slots__ = ("ident", "ledger", "nbytes")
+
+    def __init__(self, ledger: Ledger, nbytes: int, component: str = "") -> None:
+        sizes = ledger.sizes
+        self.ledger = ledger
+        self.nbytes = nbytes
+        self.ident = len(sizes)
+        sizes.append((nbytes + BLOCK - 1) // BLOCK * BLOCK)
+        ledger.components.append(component or ledger.component)
+        ledger.events.append(self.ident)
+
+    def __del__(self) -> None:
+        self.ledger.events.append(-self.ident)
+
+
+class Tensor:
+    """A value: a storage, its number of elements, its element size, and the node that made it (None: needs no gradient).
+
+    `index` is which output of that node this is. A view shares its storage.
+    """
+
+    __slots__ = ("index", "itemsize", "node", "numel", "storage")
+
+    def __init__(self, storage: Storage, numel: int, itemsize: int, node: Node | None = None, index: int = 0) -> None:
+        self.storage = storage
+        self.numel = numel
+        self.itemsize = itemsize
+        self.node = node
+        self.index = index
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.node is not None
+
+
+class Parameter(Tensor):
+    """A weight. `sink` is its gradient accumulator when it is trained; `grad` the accumulated gradient.
+
+    `name` is the leaf name of the module it belongs to (`q_proj`), `kind` tells linear weights from embeddings, norms and
+    biases, `layer` which decoder layer owns it (-1: none), `shape` is (rows, columns) for matrices.
+    """
+
+    __slots__ = ("grad", "kind", "layer", "name", "shape")
+
+    def __init__(self, storage: Storage, numel: int, itemsize: int, name: str, kind: str, layer: int) -> None:
+        super().__init__(storage, numel, itemsize)
+        self.name = name
+        self.kind = kind
+        self.layer = layer
+        self.grad: Tensor | None = None
+        self.shape: tuple[int, ...] = (numel,)

@@ -1,0 +1,173 @@
+"""From a recorded program of a few layers to the full depth, and the peaks read off it.
+
+Layers of a uniform stack allocate alike, so five are simulated (first, second, one in the middle, last but one, last) and the
+events of the middle one are repeated. A block is known by (phase, layer, how manieth allocation there); a free that refers to a block
+of the layer next door refers, in the repetition, to the block next door of the copy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from memlint.memory.tensor import Ledger
+
+SIMULATED = 5
+MIDDLE = 2
+"""The layer that is repeated: the third of five."""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """A full-depth event stream: `stream[i]` is +ident (allocate) or -ident (free); `sizes` and `components` by ident.
+
+    `phases` are (first event, phase) in order. Steps begin at `step_begins`; optimizer states are allocated by the events from
+    `states_begin` up to there.
+    """
+
+    stream: list[int]
+    sizes: list[int]
+    components: list[str]
+    phases: list[tuple[int, str]]
+    states_begin: int
+    step_begins: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most that is allocated during one phase, and what it consists of."""
+
+    phase: str
+    total: int
+    components: Mapping[str, int]
+
+
+class NotUniform(Exception):
+    """The middle layers do not allocate alike; simulate all of them."""
+
+
+class _Allocate(NamedTuple):
+    size: int
+    component: str
+
+
+class _Free(NamedTuple):
+    """`layer` of the block's owner: relative to the freeing layer, or absolute where one of the two is no layer."""
+
+    phase: str
+    layer: int
+    relative: bool
+    ordinal: int
+
+
+@dataclass(slots=True)
+class _Run:
+    """Consecutive segments of one phase and layer."""
+
+    phase: str
+    layer: int
+    steps: list[_Allocate | _Free]
+
+
+def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
+    """The events of `layers` layers from a ledger of `simulated`. Raises `NotUniform` when that cannot be inferred."""
+    runs, counts = _decode(ledger)
+    extra = layers - simulated
+    if extra and any(len({by_layer.get(layer, 0) for layer in (1, 2, 3)}) > 1 for by_layer in counts.values()):
+        raise NotUniform
+    stream: list[int] = []
+    sizes: list[int] = [0]
+    components: list[str] = [""]
+    phases: list[tuple[int, str]] = []
+    names: dict[str, dict[int, list[int]]] = {phase: defaultdict(list) for phase in counts}
+    marks: dict[str, int] = {}
+    for run in runs:
+        copies = range(1)
+        if extra and run.layer == MIDDLE:
+            copies = range(extra, -1, -1) if run.phase == "backward" else range(extra + 1)
+        marks.setdefault(run.phase, len(stream))
+        phases.append((len(stream), run.phase))
+        for copy in copies:
+            layer = _placed(run.layer, copy, extra)
+            own = names[run.phase][layer]
+            for step in run.steps:
+                if isinstance(step, _Allocate):
+                    ident = len(sizes)
+                    own.append(ident)
+                    stream.append(ident)
+                    sizes.append(step.size)
+                    components.append(step.component)
+                else:
+                    owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
+                    stream.append(-names[step.phase][owner][step.ordinal])
+    begins = marks.get("forward", len(stream))
+    return Events(stream, sizes, components, phases, marks.get("states", begins), begins)
+
+
+def _placed(layer: int, copy: int, extra: int) -> int:
+    """The full-depth index of a simulated layer (the `copy`-th repetition of the middle one)."""
+    if layer < MIDDLE:
+        return layer
+    return layer + (copy if layer == MIDDLE else extra)
+
+
+def _decode(ledger: Ledger) -> tuple[list[_Run], dict[str, dict[int, int]]]:
+    """Runs with symbolic references, and how many blocks each phase allocates in each layer."""
+    bounds = [begin for begin, _, _ in ledger.segments] + [len(ledger.events)]
+    born: dict[int, tuple[str, int, int]] = {}
+    counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    runs: list[_Run] = []
+    for index, (begin, phase, layer) in enumerate(ledger.segments):
+        seen = counts[phase]
+        if begin == bounds[index + 1]:
+            continue
+        if not runs or (runs[-1].phase, runs[-1].layer) != (phase, layer):
+            runs.append(_Run(phase, layer, []))
+        steps = runs[-1].steps
+        for event in ledger.events[begin : bounds[index + 1]]:
+            if event > 0:
+                born[event] = (phase, layer, seen[layer])
+                seen[layer] += 1
+                steps.append(_Allocate(ledger.sizes[event], ledger.components[event]))
+            else:
+                since, owner, ordinal = born[-event]
+                relative = layer >= 0 and owner >= 0
+                steps.append(_Free(since, owner - layer if relative else owner, relative, ordinal))
+    return runs, counts
+
+
+def peaks(events: Events) -> list[Peak]:
+    """The peak of each phase, in the order in which the phases first occur."""
+    order: list[str] = []
+    best: dict[str, tuple[int, int]] = {}
+    running, sizes = 0, events.sizes
+    bounds = [*events.phases, (len(events.stream), "")]
+    for (begin, phase), (end, _) in zip(bounds, bounds[1:], strict=False):
+        top, at = best.get(phase, (-1, 0))
+        if phase not in best:
+            order.append(phase)
+        if running > top:
+            top, at = running, begin
+        for position in range(begin, end):
+            event = events.stream[position]
+            if event > 0:
+                running += sizes[event]
+                if running > top:
+                    top, at = running, position + 1
+            else:
+                running -= sizes[-event]
+        best[phase] = (top, at)
+    return [Peak(phase, best[phase][0], _composition(events, best[phase][1])) for phase in order]
+
+
+def _composition(events: Events, end: int) -> dict[str, int]:
+    """Live bytes by component after the first `end` events."""
+    live: dict[str, int] = defaultdict(int)
+    for event in events.stream[:end]:
+        if event > 0:
+            live[events.components[event]] += events.sizes[event]
+        else:
+            live[events.components[-event]] -= events.sizes[-event]
+    return {name: size for name, size in live.items() if size}

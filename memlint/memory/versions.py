@@ -1,0 +1,76 @@
+"""What differs between library versions in how much a step allocates: the stack that a run is taken to use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from memlint.facts import TrainingRun
+
+ACCELERATE_TRAINERS = {
+    "transformers", "hf_trainer", "trl", "axolotl", "llama_factory", "llamafactory", "ms_swift", "ms-swift", "unsloth", "accelerate",
+    "alignment_handbook", "fastchat", "open_instruct",
+}  # fmt: skip
+"""Frameworks whose loop is (or wraps) the Hugging Face Trainer or accelerate."""
+
+OWN_LOOPS = {"pytorch", "peft_method_comparison", "accelerate", "torchao_benchmark"}
+"""Loops that keep a name (`outputs`) bound to the model's output during backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Version-dependent behaviour of transformers, bitsandbytes and the training loop."""
+
+    transformers: tuple[int, int]
+    framework: str
+    shifts_logits: bool
+    """The loss copies `logits[..., :-1, :]`: transformers before 4.49 (`loss/loss_utils.py`; 4.49 pads the labels instead)."""
+    upcasts_in_model: bool
+    """The model rebinds `logits = logits.float()`, so its output is float32: transformers up to 4.45."""
+    loads_checkpoint_dtype: bool
+    """`from_pretrained` without dtype takes the checkpoint's: transformers 5 (`modeling_utils.py`)."""
+    reentrant_by_default: bool
+    """Checkpointing without `use_reentrant`: True up to transformers 4.57, False from 5.0."""
+    sdpa_by_default: bool
+    """SDPA is chosen when nothing is said: transformers 4.36 and later."""
+    rope_in_fp32: bool
+    keeps_outputs: bool
+    uses_accelerate: bool
+    pads: bool
+    """The loop pads a batch to its longest sample and passes an attention mask."""
+    eager_only: frozenset[str]
+    wide_dropout_masks: bool
+    """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
+    bnb_keeps_input: bool
+
+
+def stack_of(run: TrainingRun) -> Stack:
+    """The stack of a run, from `framework.version(s)`; the newest known where nothing says."""
+    versions = run.value("framework.versions") or {}
+    name = str(run.value("framework.name") or "transformers")
+    text = str(versions.get("transformers") or (run.value("framework.version") if name in ("transformers", "hf_trainer") else "") or "")
+    transformers = _version(text) or (5, 24)
+    if not text and "torch" in versions and (_version(str(versions["torch"])) or (9, 9)) < (2, 1):
+        transformers = (4, 32)
+    modern = transformers >= (4, 36)
+    return Stack(
+        transformers=transformers,
+        framework=name,
+        shifts_logits=transformers < (4, 49),
+        upcasts_in_model=transformers < (4, 46),
+        loads_checkpoint_dtype=transformers >= (5, 0),
+        reentrant_by_default=transformers < (5, 0),
+        sdpa_by_default=modern,
+        rope_in_fp32=False,
+        keeps_outputs=name in OWN_LOOPS,
+        uses_accelerate=name in ACCELERATE_TRAINERS and transformers >= (4, 30),
+        pads=name not in ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "fsdp_qlora", "nanogpt"),
+        eager_only=frozenset() if modern else frozenset({"bert"}),
+        wide_dropout_masks=transformers < (4, 21),
+        bnb_keeps_input=False,
+    )
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match.group(1)), int(match.group(2))) if match else None
