@@ -8,14 +8,11 @@ the file in one step: a reader sees the old file or the new one, never a half of
 from __future__ import annotations
 
 import codecs
-import difflib
-import io
 import itertools
 import os
 import re
 import stat
-import tempfile
-import tokenize
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +33,11 @@ class Edit:
     start: int
     end: int
     replacement: str
+
+    def span(self, text: str) -> Span:
+        """The place of the replaced characters in the text that the edit is for."""
+        places = Places(text)
+        return Span(self.path, *places.place(self.start), *places.place(self.end))
 
 
 def overlap(edits: Iterable[Edit]) -> bool:
@@ -72,13 +74,14 @@ class Places:
         start = self.offset(span.line, span.column)
         return start, self.offset(span.end_line, span.end_column) if span.end_line else start
 
+    def place(self, offset: int) -> tuple[int, int]:
+        """The 1-based line and column of an offset."""
+        line = self.line_of(offset)
+        return line, offset - self.starts[line - 1] + 1
+
     def line_of(self, offset: int) -> int:
         """The 1-based line that holds an offset."""
-        low, high = 0, len(self.starts)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.starts[middle] <= offset else (low, middle)
-        return low + 1
+        return bisect_right(self.starts, offset)
 
     def line_end(self, offset: int) -> int:
         """The offset at which the line that holds `offset` ends, before its line end."""
@@ -93,6 +96,8 @@ class Places:
 
 def between(path: str, before: str, after: str) -> tuple[Edit, ...]:
     """The edits, each of whole lines, that lead from one text to another."""
+    import difflib
+
     old, new = _lines(before), _lines(after)
     starts = list(itertools.accumulate((len(line) for line in old), initial=0))
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
@@ -105,6 +110,8 @@ def between(path: str, before: str, after: str) -> tuple[Edit, ...]:
 
 def diff(before: Source, after: str) -> str:
     """A unified diff that `patch` understands; empty when nothing changed."""
+    import difflib
+
     lines = difflib.unified_diff(
         _lines(before.text), _lines(after), f"a/{before.path.lstrip('/')}", f"b/{before.path.lstrip('/')}"
     )
@@ -160,6 +167,8 @@ def _prepare(path: str, before: str, after: str) -> tuple[Path, Path, bytes]:
         raise WriteError(f"{path}: not fixed: {error.message}") from None
     except UnicodeEncodeError as error:
         raise WriteError(f"{path}: not fixed: its encoding {error.encoding} cannot hold the new text") from None
+    import tempfile
+
     temporary: Path | None = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".memlint", dir=target.parent)
@@ -195,5 +204,8 @@ def encode(text: str, old: bytes, kind: Kind) -> bytes:
         if old.startswith(bom):
             return bom + text.encode(encoding)
     if kind is Kind.PYTHON:
+        import io
+        import tokenize
+
         return text.encode(tokenize.detect_encoding(io.BytesIO(old).readline)[0])
     return text.encode("utf-8")

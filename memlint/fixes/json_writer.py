@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from memlint.facts import Site
 from memlint.fixes.edit import Edit, Places, apply, between
-from memlint.read.document import Document, MappingNode, Node, SequenceNode, plain
+from memlint.read.document import Document, MappingNode, Node, Scalar, SequenceNode, plain
 from memlint.read.jsondoc import read_json
-from memlint.source import Kind, ReadError, Source
+from memlint.source import Kind, ReadError, Source, Span
 
 
 def set_key(path: str, text: str, pointer: str, key: str, value: Any) -> tuple[Edit, ...] | None:
@@ -22,13 +23,7 @@ def set_key(path: str, text: str, pointer: str, key: str, value: Any) -> tuple[E
     `key` may be dotted (`zero_optimization.stage`): objects on the way are made as needed.
     """
     if isinstance(value, Mapping):
-        after = text
-        for name, item in value.items():
-            edits = set_key(path, after, pointer, f"{key}.{name}", item)
-            if edits is None:
-                return None
-            after = apply(after, edits)
-        return between(path, text, after)
+        return _set_all(path, text, pointer, {f"{key}.{name}": item for name, item in value.items()})
     document = _read(path, text)
     if document is None or not isinstance(document.root, MappingNode):
         return None
@@ -48,6 +43,59 @@ def set_key(path: str, text: str, pointer: str, key: str, value: Any) -> tuple[E
     if edit is None:
         return None
     return (edit,) if _proved(document, apply(text, [edit]), [*names, *rest], value) else None
+
+
+def set_value(source: Source, place: Span, value: Any) -> tuple[Edit, ...] | None:
+    """The edits that replace the scalar at a place by one of the same type; None when there is no such scalar."""
+    document = _read(source.path, source.text)
+    node = _scalar_at(document.root, place) if document else None
+    if node is None or (node.value is not None and type(node.value) is not type(value)):
+        return None
+    if _same(node.value, value):
+        return ()
+    start, end = Places(source.text).range(place)
+    edit = Edit(source.path, start, end, json.dumps(value, ensure_ascii=False))
+    return (edit,) if _read(source.path, apply(source.text, [edit])) else None
+
+
+def set_keys(
+    source: Source,
+    site: Site,
+    values: Mapping[str, Any],
+    place: Span | None = None,  # noqa: ARG001 - only Python needs it
+) -> tuple[Edit, ...] | None:
+    """The edits that give keys of the object at a site these values; see `set_key`."""
+    return _set_all(source.path, source.text, site.pointer, values)
+
+
+def states(source: Source, site: Site, name: str) -> bool:
+    """Whether the object at a site states a key."""
+    document = _read(source.path, source.text)
+    return document is not None and document.at(f"{site.pointer}.{name}" if site.pointer else name) is not None
+
+
+def _set_all(path: str, text: str, pointer: str, values: Mapping[str, Any]) -> tuple[Edit, ...] | None:
+    """Several keys, given to the object one after the other; the edits are of whole lines."""
+    after = text
+    for key, value in values.items():
+        edits = set_key(path, after, pointer, key, value)
+        if edits is None:
+            return None
+        after = apply(after, edits)
+    return between(path, text, after)
+
+
+def _scalar_at(node: Node, place: Span) -> Scalar | None:
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, MappingNode):
+            stack.extend(entry.value for entry in node.entries)
+        elif isinstance(node, SequenceNode):
+            stack.extend(node.items)
+        elif node.span == place:
+            return node
+    return None
 
 
 def _read(path: str, text: str) -> Document | None:
@@ -84,7 +132,7 @@ def _route(root: Node, path: str) -> tuple[list[str], Node, list[str]] | None:
 def _insertion(path: str, text: str, node: MappingNode, names: list[str], value: Any) -> Edit:
     """The edit that adds a member after the last one (by position: a repeated key stands where it was written last)."""
     places = Places(text)
-    start, end = places.range(node.span)
+    start, _ = places.range(node.span)
     if not node.entries:
         return Edit(path, start + 1, start + 1, _member(names, value, None, "", ""))
     last = max(node.entries, key=lambda entry: (entry.value.span.end_line, entry.value.span.end_column))

@@ -15,14 +15,19 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from memlint.facts import Site
 from memlint.fixes.edit import Edit, Places, apply
-from memlint.source import Span
+from memlint.source import Source, Span
 
 
-def set_arguments(path: str, text: str, call: Span, values: Mapping[str, Any]) -> tuple[Edit, ...] | None:
+def set_arguments(
+    path: str, text: str, call: Span, values: Mapping[str, Any], stated_at: Span | None = None
+) -> tuple[Edit, ...] | None:
     """The edits that give keywords of the call at a span these values: none when it has them, None when impossible.
 
-    A keyword whose value is not a literal is not touched: None. So is a call that takes a missing keyword from `**x`.
+    A dotted name (`fsdp_config.version`) is a key of a mapping given as a keyword. A keyword whose value is no literal is
+    not touched: None. Nor is one added that the call already takes from `**x` or by position: `stated_at` is the place
+    that states the value so far.
     """
     module = _parse(text)
     code = _Code(text)
@@ -32,25 +37,54 @@ def set_arguments(path: str, text: str, call: Span, values: Mapping[str, Any]) -
     edits: list[Edit] = []
     missing: dict[str, Any] = {}
     changed: list[tuple[ast.keyword, ast.expr]] = []
-    for name, value in values.items():
-        keyword = next((k for k in node.keywords if k.arg == name), None)
+    for name, value in _by_keyword(node, values).items():
+        keyword = _keyword(node, name)
         if keyword is None:
             missing[name] = value
         elif not _is_literal(keyword.value):
             return None
         elif not _says(keyword.value, value):
             start, end = code.range(keyword.value)
+            if isinstance(value, Mapping) and "\n" in text[start:end]:
+                return None  # its layout would be lost
             written = render(value, code.text[start:end], code)
             edits.append(Edit(path, start, end, written))
             changed.append((keyword, _expression(written)))
     if missing:
-        if any(k.arg is None for k in node.keywords):
+        if any(k.arg is None for k in node.keywords) or _by_position(code, node, stated_at):
             return None
         edits.extend(_insertion(path, code, node, missing))
     for keyword, expression in changed:  # the old positions are not needed any more
         keyword.value = expression
     node.keywords.extend(ast.keyword(name, _expression(render(value, "", code))) for name, value in missing.items())
     return _proved(text, edits, module)
+
+
+def _by_keyword(node: ast.Call, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names gathered into the mappings that the call passes, over what these say already."""
+    gathered: dict[str, Any] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if not rest:
+            gathered[name] = value
+            continue
+        keyword = _keyword(node, head)
+        old = ast.literal_eval(keyword.value) if keyword and _is_plain_dict(keyword.value) else {}
+        inner = gathered.setdefault(head, dict(old))
+        inner[rest] = value
+    return gathered
+
+
+def _by_position(code: _Code, node: ast.Call, place: Span | None) -> bool:
+    """Whether a positional argument of the call covers a place."""
+    if place is None:
+        return False
+    at = code.places.offset(place.line, place.column)
+    return any(start <= at < end for start, end in map(code.range, node.args))
+
+
+def _keyword(node: ast.Call, name: str) -> ast.keyword | None:
+    return next((k for k in node.keywords if k.arg == name), None)
 
 
 def set_literal(path: str, text: str, span: Span, value: Any) -> tuple[Edit, ...] | None:
@@ -72,13 +106,27 @@ def set_literal(path: str, text: str, span: Span, value: Any) -> tuple[Edit, ...
     return _proved(text, edits, module)
 
 
-def names_in_call(text: str, call: Span) -> dict[str, bool] | None:
-    """The keywords that the call at a span states itself, and whether each is a literal; None when there is no call."""
-    module = _parse(text)
-    node = _Code(text).call_at(module, call) if module else None
-    if node is None:
-        return None
-    return {k.arg: _is_literal(k.value) for k in node.keywords if k.arg}
+def set_value(source: Source, place: Span, value: Any) -> tuple[Edit, ...] | None:
+    """The edits that replace the literal at a place; see `set_literal`."""
+    return set_literal(source.path, source.text, place, value)
+
+
+def set_keys(
+    source: Source, site: Site, values: Mapping[str, Any], place: Span | None = None
+) -> tuple[Edit, ...] | None:
+    """The edits that give keywords of the call at a site these values; see `set_arguments`."""
+    return set_arguments(source.path, source.text, site.span, values, place)
+
+
+def states(source: Source, site: Site, name: str) -> bool:
+    """Whether the call at a site states a keyword, or a key of a mapping given as one (`fsdp_config.version`)."""
+    module = _parse(source.text)
+    node = _Code(source.text).call_at(module, site.span) if module else None
+    head, _, rest = name.partition(".")
+    keyword = _keyword(node, head) if node else None
+    if keyword is None or not rest:
+        return keyword is not None
+    return isinstance(keyword.value, ast.Dict) and any(_says(key, rest) for key in keyword.value.keys if key)
 
 
 class _Code:
@@ -221,6 +269,13 @@ def _is_literal(node: ast.expr) -> bool:
     if isinstance(node, ast.Dict):
         return all(key is not None and _is_literal(key) for key in node.keys) and all(map(_is_literal, node.values))
     return _is_dtype(node)
+
+
+def _is_plain_dict(node: ast.expr) -> bool:
+    try:
+        return isinstance(ast.literal_eval(node), dict)
+    except ValueError:
+        return False
 
 
 def _is_dtype(node: ast.expr) -> bool:

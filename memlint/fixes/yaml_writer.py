@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memlint.facts import Site
 from memlint.fixes.edit import Edit, Places, apply, between
 from memlint.fixes.yaml_tree import ALIAS, MAPPING, SCALAR, SEQUENCE, Node, Tree, descend, parse, typed
+from memlint.source import Source, Span
 
 
 def set_key(path: str, text: str, pointer: str, key: str, value: Any, line: int = 1) -> tuple[Edit, ...] | None:
@@ -37,6 +39,53 @@ def set_key(path: str, text: str, pointer: str, key: str, value: Any, line: int 
         return None
     edit = Edit(path, splice.start, splice.end, splice.replacement)
     return (edit,) if _proved(tree, apply(text, [edit]), splice) else None
+
+
+def set_value(source: Source, place: Span, value: Any) -> tuple[Edit, ...] | None:
+    """The edits that replace the scalar at a place by one of the same type; None when there is no such scalar."""
+    tree = parse(source.text)
+    if tree is None:
+        return None
+    start, end = Places(source.text).range(place)
+    found = [(root, names) for root in tree.roots for names in _names_of(root, start, end)]
+    if not found:
+        return None
+    root, (node, names) = found[0]
+    old = node.value if node.style else typed(node.value)
+    if old is not None and type(old) is not type(value):
+        return None
+    return set_key(source.path, source.text, "", names, value, Places(source.text).line_of(root.start))
+
+
+def set_keys(
+    source: Source,
+    site: Site,
+    values: Mapping[str, Any],
+    place: Span | None = None,  # noqa: ARG001 - only Python needs it
+) -> tuple[Edit, ...] | None:
+    """The edits that give keys of the mapping at a site these values; see `set_key`."""
+    return _set_all(source.path, source.text, site.pointer, values, site.span.line)
+
+
+def states(source: Source, site: Site, name: str) -> bool:
+    """Whether the mapping at a site states a key itself."""
+    tree = parse(source.text)
+    root = _root(tree, source.text, site.span.line) if tree else None
+    return root is not None and not descend(root, f"{site.pointer}.{name}" if site.pointer else name)[1]
+
+
+def _names_of(root: Node, start: int, end: int) -> Iterator[tuple[Node, str]]:
+    """The scalar that covers a range, with its dotted path from the root."""
+    stack = [(root, "")]
+    while stack:
+        node, path = stack.pop()
+        if node.kind == SCALAR and node.start == start and node.end == end and path:
+            yield node, path
+        prefix = path + "." if path else ""
+        if node.kind == MAPPING:
+            stack.extend((item, prefix + key.value) for key, item in node.entries() if key.kind == SCALAR)
+        elif node.kind == SEQUENCE:
+            stack.extend((item, prefix + str(index)) for index, item in enumerate(node.items))
 
 
 def remove_key(path: str, text: str, pointer: str, key: str, line: int = 1) -> tuple[Edit, ...] | None:
