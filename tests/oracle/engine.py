@@ -1,0 +1,182 @@
+"""Backward as PyTorch's engine runs it, in Python.
+
+The C++ engine refuses CUDA tensors where there is no CUDA, and treats fake tensors as subclasses: it would neither accumulate
+gradients in place nor let a leaf take its first gradient as it is, which real tensors get (input_buffer.cpp,
+accumulate_grad.h). Nodes run by highest sequence number; what a node saved is released when it has run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+
+
+class _Saved:
+    """A tensor that a node keeps for backward."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor: torch.Tensor | None = tensor
+
+
+class Engine:
+    """Runs `loss.backward()` inside `active()`; releases saved tensors node by node."""
+
+    def __init__(self) -> None:
+        self._unpacked: list[_Saved] = []
+        self._depth = 0
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Replace the engine (also for the backward that reentrant checkpointing starts within a node)."""
+        backward, valid = torch.autograd.backward, torch.autograd._is_checkpoint_valid
+        task = torch._C._current_graph_task_id
+        torch.autograd.backward = self._backward
+        torch.autograd._is_checkpoint_valid = lambda: True
+        torch._C._current_graph_task_id = lambda: self._depth if self._depth else -1
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(_Saved, self._unpack):
+                yield
+        finally:
+            torch.autograd.backward, torch.autograd._is_checkpoint_valid = backward, valid
+            torch._C._current_graph_task_id = task
+
+    def _unpack(self, saved: _Saved) -> torch.Tensor:
+        if saved.tensor is None:
+            raise RuntimeError("a saved tensor is used after its node has run")
+        self._unpacked.append(saved)
+        return saved.tensor
+
+    def _backward(
+        self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any
+    ) -> None:
+        roots: Sequence[torch.Tensor] = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
+        given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
+        self._depth += 1
+        with torch.no_grad():
+            seeds = list(given) if given else [torch.ones_like(root) for root in roots]
+            del given, grad_tensors
+            _Task(self, [root.grad_fn for root in roots], [root.output_nr for root in roots], seeds).run()
+        self._depth -= 1
+
+    def call(self, node: Any, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """The gradients of a node's inputs, one for each of `node.next_functions`."""
+        outer, self._unpacked = self._unpacked, []
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            result = _call_python(node, gradients)
+        else:
+            result = node(*gradients)
+            result = [result] if isinstance(result, torch.Tensor) or result is None else list(result)
+        gradients.clear()
+        for saved in self._unpacked:
+            saved.tensor = None
+        self._unpacked = outer
+        return result
+
+
+def _call_python(node: Any, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """A `torch.autograd.Function`: its results are for all arguments, its edges only for tensors."""
+    for i, gradient in enumerate(gradients):
+        if gradient is None and getattr(node, "materialize_grads", True):
+            meta = node._input_metadata[i]
+            gradients[i] = torch.zeros(tuple(meta.shape), dtype=meta.dtype, device="cuda")
+    result = node.apply(*gradients)
+    wanted = node.needs_input_grad
+    result = [result] if isinstance(result, torch.Tensor) or result is None else list(result)
+    needed = iter([r for r, need in zip(result, wanted) if need])
+    return [None if edge is None else next(needed) for edge, _ in node.next_functions]
+
+
+class _Task:
+    def __init__(self, engine: Engine, roots: list[Any], slots: list[int], seeds: list[torch.Tensor]) -> None:
+        self.engine = engine
+        self.waiting: dict[int, int] = {}
+        self.buffers: dict[int, list[torch.Tensor | None]] = {}
+        self.ready: list[tuple[float, int, Any]] = []
+        self.nodes: dict[int, Any] = {}
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if id(node) in self.nodes:
+                continue
+            self.nodes[id(node)] = node
+            for edge, _ in node.next_functions:
+                if edge is not None:
+                    self.waiting[id(edge)] = self.waiting.get(id(edge), 0) + 1
+                    stack.append(edge)
+        for node, slot in zip(roots, slots):
+            self._add(node, slot, seeds.pop(0))
+        for node in {id(n): n for n in roots}.values():
+            if not self.waiting.get(id(node)):
+                self._push(node)
+
+    def _push(self, node: Any) -> None:
+        # AccumulateGrad runs as soon as it is ready
+        order = float("inf") if hasattr(node, "variable") else node._sequence_nr()
+        heapq.heappush(self.ready, (-order, id(node), node))
+
+    def _add(self, node: Any, slot: int, gradient: torch.Tensor) -> None:
+        buffer = self.buffers.setdefault(id(node), [None] * max(1, len(node._input_metadata)))
+        held = buffer[slot]
+        buffer[slot] = None
+        # references to `held`: this name and the argument of getrefcount; its storage: the tensor and `untyped_storage()`
+        if held is None:
+            buffer[slot] = gradient
+        elif sys.getrefcount(held) <= 2 and _sole_owner(held):
+            buffer[slot] = held.add_(gradient)
+        else:
+            buffer[slot] = held + gradient
+
+    def run(self) -> None:
+        while self.ready:
+            node = heapq.heappop(self.ready)[2]
+            buffer = self.buffers.pop(id(node), [None])
+            if hasattr(node, "variable"):
+                _accumulate(node.variable, buffer)
+                continue
+            results = self.engine.call(node, buffer)
+            for i, (edge, slot) in enumerate(node.next_functions):
+                gradient, results[i] = results[i], None
+                if edge is None:
+                    continue
+                if gradient is not None:
+                    gradient = _validated(gradient, edge._input_metadata[slot])
+                    self._add(edge, slot, gradient)
+                    del gradient
+                self.waiting[id(edge)] -= 1
+                if not self.waiting[id(edge)]:
+                    self._push(edge)
+
+
+def _sole_owner(tensor: torch.Tensor) -> bool:
+    storage = tensor.untyped_storage()
+    return torch._C._storage_Use_Count(storage._cdata) <= 2 and is_non_overlapping_and_dense_or_false(tensor)
+
+
+def _validated(gradient: torch.Tensor, metadata: Any) -> torch.Tensor:
+    """validate_outputs in engine.cpp: a gradient gets the shape and dtype of what it is the gradient of."""
+    if gradient.shape != torch.Size(metadata.shape):
+        gradient = gradient.sum_to_size(tuple(metadata.shape))
+    if gradient.dtype != metadata.dtype:
+        gradient = gradient.to(metadata.dtype)
+    return gradient
+
+
+def _accumulate(variable: torch.Tensor, buffer: list[torch.Tensor | None]) -> None:
+    """AccumulateGrad: take the first gradient as it is when nobody else holds it and its layout fits, else clone; then add in place."""
+    gradient = buffer.pop()
+    if gradient is None:
+        return
+    if variable.grad is not None:
+        variable.grad.add_(gradient)
+    elif sys.getrefcount(gradient) <= 2 and gradient.stride() == variable.stride():
+        variable.grad = gradient.detach()
+    else:
+        variable.grad = gradient.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,86 @@
+"""What lives on the device: every storage an operation creates, until its last reference is gone."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+def rounded(nbytes: int) -> int:
+    """The block that the caching allocator takes: a multiple of 512 bytes (c10/core/AllocatorConfig.h, kMinBlockSize)."""
+    return -(-nbytes // 512) * 512
+
+
+@dataclass
+class Block:
+    """One storage: its exact bytes, the operation that made it, and the weight it is a cast or copy of, if any."""
+
+    nbytes: int
+    operation: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    of_weight: bool = False
+
+
+class Ledger(TorchDispatchMode):
+    """Counts live storages on the CUDA device while active.
+
+    `live` and `peak` are exact bytes since the last `mark`; `rounded_live` and `rounded_peak` count allocator blocks.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: dict[int, Block] = {}
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._outside: set[int] = set()
+        self._weights: set[int] = set()
+        self.live = self.peak = self.rounded_live = self.rounded_peak = 0
+
+    def ignore(self, tensors: Any, weights: bool = False) -> None:
+        """Storages that exist already (the caller keeps them alive); casts of weights are marked as such."""
+        keys = {t.untyped_storage()._cdata for t in tensors}
+        self._outside |= keys
+        self._weights |= keys if weights else set()
+
+    def mark(self) -> None:
+        """Start a new phase: the peak is what lives now."""
+        self.peak, self.rounded_peak = self.live, self.rounded_live
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
+                self._see(leaf, func, args)
+        return out
+
+    def _see(self, tensor: torch.Tensor, func: Any, args: Any) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._outside:
+            return
+        known = self._references.get(key)
+        if known is not None and known() is not None:
+            return
+        nbytes = storage.nbytes()
+        cast = (
+            func is torch.ops.aten._to_copy.default
+            and args[0].untyped_storage()._cdata in self._weights
+        )
+        self.blocks[key] = Block(nbytes, str(func), tensor.dtype, tuple(tensor.shape), cast)
+        self.live += nbytes
+        self.rounded_live += rounded(nbytes)
+        self.peak = max(self.peak, self.live)
+        self.rounded_peak = max(self.rounded_peak, self.rounded_live)
+
+        def gone(_: object, key: int = key) -> None:
+            block = self.blocks.pop(key)
+            self._references.pop(key, None)
+            self.live -= block.nbytes
+            self.rounded_live -= rounded(block.nbytes)
+
+        self._references[key] = weakref.ref(storage, gone)

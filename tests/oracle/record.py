@@ -1,0 +1,118 @@
+"""Write `record.json`: what real models keep for backward, by family and regime.
+
+`python -m tests.oracle.record [MODEL_TYPE ...]` re-traces those families (all without an argument) and keeps the rest.
+
+The record: `versions`; `shape` (batch, sequence); `families[model_type]` with `head`, `config` (without the depth), `depth`
+(the config keys that hold it), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
+`weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS` in bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from .families import BATCH, FAMILIES, SEQUENCE, Family
+from .regime import Regime
+from .trace import Step, step
+
+RECORD = Path(__file__).with_name("record.json")
+DEPTHS = (2, 3)
+FIELDS = ("held", "weight_copies", "outputs", "forward_peak", "backward_peak", "trainable")
+
+_FULL = [
+    Regime(weights, autocast, attention, mask)
+    for weights, autocast in (("float32", False), ("bfloat16", False), ("float32", True), ("bfloat16", True))
+    for attention in ("sdpa", "eager")
+    for mask in (False, True)
+]
+_CHECKPOINTED = [
+    Regime(weights, autocast, adapter=adapter, checkpointing=mode)
+    for weights, autocast, adapter in (
+        ("bfloat16", False, "none"),
+        ("float32", True, "none"),
+        ("bfloat16", True, "float32"),
+    )
+    for mode in ("non_reentrant", "reentrant")
+]
+_LORA = [
+    Regime("bfloat16", True, adapter="float32"),
+    Regime("bfloat16", True, adapter="float32", dropout=0.05),
+    Regime("bfloat16", True, mask=True, adapter="float32", dropout=0.05),
+    Regime("bfloat16", True, attention="eager", adapter="float32"),
+    Regime("bfloat16", True, adapter="bfloat16", dropout=0.05),
+    Regime("bfloat16", False, adapter="float32"),
+    Regime("bfloat16", False, adapter="bfloat16"),
+    Regime("bfloat16", False, adapter="bfloat16", dropout=0.05),
+    Regime("float32", True, adapter="float32"),
+    Regime("float32", False, adapter="float32"),
+]
+REGIMES: tuple[Regime, ...] = (*_FULL, *_CHECKPOINTED, *_LORA)
+
+
+def fields(traced: Step) -> list[int]:
+    """The recorded numbers of one step, in the order of FIELDS."""
+    return [getattr(traced, name) for name in FIELDS]
+
+
+def regimes_of(family: Family) -> list[Regime]:
+    """The regimes that this family can run."""
+    return [regime for regime in REGIMES if family.runs(regime)]
+
+
+def trace_family(family: Family) -> dict[str, Any]:
+    """The record of one family."""
+    regimes: dict[str, list[list[int]]] = {}
+    parameters: list[int] = []
+    for regime in regimes_of(family):
+        steps = [step(family, depth, regime) for depth in DEPTHS]
+        regimes[regime.name] = [fields(traced) for traced in steps]
+        if regime.adapter == "none":
+            parameters = [traced.parameters for traced in steps]
+    return {
+        "head": family.head,
+        "config": dict(family.config),
+        "depth": list(family.depth),
+        "parameters": parameters,
+        "regimes": regimes,
+    }
+
+
+def write(record: dict[str, Any]) -> None:
+    """One line per regime, so that differences are readable."""
+    def dump(value: Any, indent: int) -> str:
+        if isinstance(value, dict) and value:
+            pad = " " * (indent + 1)
+            inner = ",\n".join(f"{pad}{json.dumps(k)}: {dump(v, indent + 1)}" for k, v in value.items())
+            return "{\n" + inner + "\n" + " " * indent + "}"
+        return json.dumps(value)
+
+    RECORD.write_text(dump(record, 0) + "\n")
+
+
+def main(names: list[str]) -> None:
+    """Trace and write."""
+    old = json.loads(RECORD.read_text()) if RECORD.exists() else {"families": {}}
+    families = {}
+    for family in FAMILIES:
+        if names and family.model_type not in names:
+            if family.model_type in old["families"]:
+                families[family.model_type] = old["families"][family.model_type]
+            continue
+        print(family.model_type, flush=True)
+        families[family.model_type] = trace_family(family)
+    write(
+        {
+            "versions": {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")},
+            "shape": {"batch": BATCH, "sequence": SEQUENCE},
+            "fields": list(FIELDS),
+            "families": families,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

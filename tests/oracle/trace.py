@@ -1,0 +1,197 @@
+"""Trace one training step of a real model class on fake CUDA tensors.
+
+`python -m tests.oracle.trace llama` lists what one layer keeps for backward; see `record.py` for the recorded cases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch.utils._pytree import tree_leaves
+from transformers import masking_utils
+
+from .engine import Engine
+from .fake_cuda import fake_cuda
+from .families import BATCH, BY_TYPE, SEQUENCE, VOCAB, Family
+from .ledger import Block, Ledger
+from .regime import Regime
+
+_HEADS = {
+    "causal_lm": transformers.AutoModelForCausalLM,
+    "masked_lm": transformers.AutoModelForMaskedLM,
+    "sequence_classification": transformers.AutoModelForSequenceClassification,
+    "seq2seq_lm": transformers.AutoModelForSeq2SeqLM,
+    "image_classification": transformers.AutoModelForImageClassification,
+    "speech_seq2seq": transformers.AutoModelForSpeechSeq2Seq,
+}
+_TASKS = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS", "seq2seq_lm": "SEQ_2_SEQ_LM"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Exact bytes of one step, weights and inputs left out (gradients are counted)."""
+
+    parameters: int
+    trainable: int
+    held: int
+    """Alive between forward and backward when only the loss is kept; copies of weights left out."""
+    weight_copies: int
+    """bf16 copies of weights that autocast made and the graph keeps."""
+    outputs: int
+    """Alive in addition while the caller keeps the model's output object (logits)."""
+    forward_peak: int
+    backward_peak: int
+    blocks: tuple[Block, ...]
+
+
+@contextlib.contextmanager
+def _plain_positions() -> Iterator[None]:
+    """Position ids are consecutive: transformers cannot see that on fake tensors, and would mask as if samples were packed."""
+    seen = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = seen
+
+
+def build(family: Family, layers: int, regime: Regime) -> torch.nn.Module:
+    """The model in training mode, its tensors on the fake device.
+
+    It is built on the meta device (no weight is initialised) and moved there tensor by tensor.
+    """
+    with torch.device("meta"):
+        model = _build(family, layers, regime)
+    moved: dict[int, torch.Tensor] = {}
+    with fake_cuda():
+        for module in model.modules():
+            for tensors in (module._parameters, module._buffers):
+                for name, tensor in tensors.items():
+                    if tensor is None:
+                        continue
+                    if id(tensor) not in moved:
+                        new = torch.empty_like(tensor, device="cuda")
+                        is_weight = isinstance(tensor, torch.nn.Parameter)
+                        moved[id(tensor)] = torch.nn.Parameter(new, tensor.requires_grad) if is_weight else new
+                    tensors[name] = moved[id(tensor)]
+    return model.train()
+
+
+def _build(family: Family, layers: int, regime: Regime) -> Any:
+    config = transformers.AutoConfig.for_model(family.model_type, **family.at_depth(layers))
+    model = _HEADS[family.head].from_config(
+        config, dtype=getattr(torch, regime.weights), attn_implementation=regime.attention
+    )
+    if regime.checkpointing != "off":
+        # the random state of the device cannot be read here; it is no device memory
+        model.activation_checkpointing_enable(
+            {"use_reentrant": regime.checkpointing == "reentrant", "preserve_rng_state": False}
+        )
+    if regime.adapter != "none":
+        import peft
+
+        lora = peft.LoraConfig(
+            r=8,
+            lora_alpha=16,
+            lora_dropout=regime.dropout,
+            target_modules="all-linear",
+            task_type=_TASKS.get(family.head),
+        )
+        model = peft.get_peft_model(model, lora)  # adapters on the meta device stay in float32
+        if regime.adapter == "bfloat16":
+            for name, module in model.named_modules():
+                if ".lora_" in name:
+                    module.to(torch.bfloat16)
+    return model
+
+
+def inputs(family: Family, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> dict[str, Any]:
+    """The arguments of the forward call."""
+    ids = torch.zeros(batch, sequence, dtype=torch.long)
+    given: dict[str, Any] = {"input_ids": ids, "labels": ids.clone()}
+    if family.head == "causal_lm":
+        given["use_cache"] = False
+    if family.head == "sequence_classification":
+        given["labels"] = torch.zeros(batch, dtype=torch.long)
+    if regime.mask:
+        given["attention_mask"] = torch.ones(batch, sequence, dtype=torch.long)
+    return given
+
+
+def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> Step:
+    """Forward, loss and backward of one step."""
+    model = build(family, layers, regime)
+    with fake_cuda(), _plain_positions():
+        given = inputs(family, regime, batch, sequence)
+        ledger, engine = Ledger(), Engine()
+        ledger.ignore(model.parameters(), weights=True)
+        ledger.ignore([*model.buffers(), *(t for t in tree_leaves(given) if isinstance(t, torch.Tensor))])
+        with ledger, engine.active():
+            autocast = torch.autocast("cuda", torch.bfloat16) if regime.autocast else contextlib.nullcontext()
+            with autocast:
+                output = model(**given)
+            loss = output.loss
+            alive = ledger.live
+            forward_peak = ledger.peak
+            del output
+            gc.collect()
+            blocks = tuple(ledger.blocks.values())
+            outputs = alive - ledger.live
+            ledger.mark()
+            loss.backward()
+            backward_peak = ledger.peak
+        copies = sum(block.nbytes for block in blocks if block.of_weight)
+        return Step(
+            parameters=sum(p.numel() for p in model.parameters()),
+            trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
+            held=sum(block.nbytes for block in blocks) - copies,
+            weight_copies=copies,
+            outputs=outputs,
+            forward_peak=forward_peak,
+            backward_peak=backward_peak,
+            blocks=blocks,
+        )
+
+
+def _describe(block: Block) -> str:
+    names = {SEQUENCE: "s", BATCH: "b", BATCH * SEQUENCE: "N", VOCAB: "V"}
+    dims = ",".join(names.get(d, str(d)) for d in block.shape)
+    return f"{str(block.dtype)[6:]:9} ({dims}) {block.operation.removeprefix('aten.')}{' [weight copy]' if block.of_weight else ''}"
+
+
+def layer_blocks(family: Family, regime: Regime) -> list[tuple[str, int, int]]:
+    """What one more layer keeps: (description, how many, bytes each)."""
+    two, three = (step(family, n, regime).blocks for n in (2, 3))
+    sizes = {_describe(block): block.nbytes for block in three}
+    more = Counter(map(_describe, three))
+    more.subtract(map(_describe, two))
+    return [(name, count, sizes.get(name, 0)) for name, count in more.items() if count]
+
+
+def main(arguments: list[str]) -> None:
+    """List what one layer of a family keeps, e.g. `llama autocast=1 weights=float32 mask=1`."""
+    family = BY_TYPE[arguments[0]]
+    options: dict[str, Any] = dict(a.split("=", 1) for a in arguments[1:])
+    for key, kind in (("autocast", int), ("mask", int), ("dropout", float)):
+        if key in options:
+            options[key] = kind(options[key])
+    regime = Regime(**options)
+    total = 0
+    print(family.model_type, regime.name)
+    for name, count, nbytes in layer_blocks(family, regime):
+        total += count * nbytes
+        print(f"{count:+3d} x {nbytes:>9}  {nbytes / (BATCH * SEQUENCE):8.2f} B/token  {name}")
+    print(f"one layer: {total} bytes, {total / (BATCH * SEQUENCE):.2f} B/token")
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])
