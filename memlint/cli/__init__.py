@@ -1,7 +1,7 @@
 """The command line: one module per command, imported only when that command runs.
 
-Exit codes: 0 clean, 1 findings, 2 wrong usage, unreadable input or an internal error. A traceback is never shown, unless
-`MEMLINT_DEBUG=1` asks for it.
+Exit codes: 0 clean, 1 findings, 2 wrong usage, unreadable input or an internal error. A traceback is shown only
+when `MEMLINT_DEBUG=1` asks for it.
 """
 
 from __future__ import annotations

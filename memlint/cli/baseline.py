@@ -19,7 +19,9 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser("baseline", "Record the present findings as accepted, so that only new ones count.")
     parser.add_argument("action", choices=["write"])
     parser.add_argument("paths", nargs="*", default=["."], metavar="PATH")
-    parser.add_argument("--baseline", type=Path, metavar="FILE", help=f"where to (default: {baselines.FILE} at the root)")
+    parser.add_argument(
+        "--baseline", type=Path, metavar="FILE", help=f"where to (default: {baselines.FILE} at the root)"
+    )
     add_settings(parser)
     options = parser.parse_args(arguments)
     session = Session(configs(options), over_settings(options))

@@ -18,7 +18,8 @@ from memlint.report import FORMATS, render
 from memlint.report.excerpt import place
 from memlint.report.result import CheckResult, Remedy, gravest_first
 from memlint.report.style import Style, for_stream
-from memlint.rules import Confidence, Finding, Fix, Rule, Severity, baseline as baselines, check, load_rules, selected, suppress
+from memlint.rules import Confidence, Finding, Fix, Rule, Severity, check, load_rules, selected, suppress
+from memlint.rules import baseline as baselines
 from memlint.rules.finding import ordered, with_fingerprints
 from memlint.source import ReadError, Span
 
@@ -26,11 +27,15 @@ from memlint.source import ReadError, Span
 def parser() -> Parser:
     """The options of `memlint check`."""
     parser = Parser("check", "Lint training scripts, notebooks, launch scripts and configs.")
-    parser.add_argument("paths", nargs="*", default=["."], metavar="PATH", help="files and folders; - is standard input")
+    parser.add_argument(
+        "paths", nargs="*", default=["."], metavar="PATH", help="files and folders; - is standard input"
+    )
     add_formats(parser, list(FORMATS))
     add_settings(parser)
     rules = parser.add_argument_group("rules")
-    rules.add_argument("--select", action="append", default=[], metavar="RULES", help="run only these (codes, prefixes or names)")
+    rules.add_argument(
+        "--select", action="append", default=[], metavar="RULES", help="run only these (codes, prefixes or names)"
+    )
     rules.add_argument("--ignore", action="append", default=[], metavar="RULES", help="leave these out")
     rules.add_argument("--no-ignores", action="store_true", help="show what comments and the baseline silence")
     rules.add_argument("--baseline", type=Path, metavar="FILE", help=f"accepted findings (default: {baselines.FILE})")
@@ -43,7 +48,9 @@ def parser() -> Parser:
     what.add_argument("--force-exclude", action="store_true", help="exclude patterns hold for files given by name, too")
     what.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")
     ending = parser.add_argument_group("exit code")
-    ending.add_argument("--fail-on", choices=[s.value for s in Severity], help="the least severity that makes the exit code 1")
+    ending.add_argument(
+        "--fail-on", choices=[s.value for s in Severity], help="the least severity that makes the exit code 1"
+    )
     ending.add_argument("--exit-zero", action="store_true", help="exit 0 even when there are findings")
     parser.add_argument("--statistics", action="store_true", help="count findings by rule instead of showing them")
     return parser
@@ -62,7 +69,9 @@ def run(arguments: Sequence[str]) -> int:
         from memlint.cli.fix import fix_and_report
 
         return fix_and_report(inputs, session, options)
-    result = examine(inputs, session, ignores=not options.no_ignores, accepted=not options.no_ignores, baseline=options.baseline)
+    result = examine(
+        inputs, session, ignores=not options.no_ignores, accepted=not options.no_ignores, baseline=options.baseline
+    )
     report(result, options.format, options.statistics)
     return exit_code(result, session, exit_zero=options.exit_zero)
 
@@ -181,7 +190,9 @@ def _identified(
     kept: Iterable[Finding], silenced: Iterable[Finding], session: Session
 ) -> tuple[list[Finding], list[Finding]]:
     """Fingerprints over all findings together, so that silencing one does not rename its twin."""
-    both = sorted([(f, False) for f in kept] + [(f, True) for f in silenced], key=lambda pair: (pair[0].span, pair[0].code))
+    both = sorted(
+        [(f, False) for f in kept] + [(f, True) for f in silenced], key=lambda pair: (pair[0].span, pair[0].code)
+    )
     named = with_fingerprints([finding for finding, _ in both], session.source, session.relative)
     pairs = list(zip(named, (silent for _, silent in both), strict=True))
     return [f for f, silent in pairs if not silent], [f for f, silent in pairs if silent]
@@ -250,7 +261,8 @@ def _effect(fix: Fix, owner: Assessment) -> Remedy:
     after = estimate_with(owner, fix.changes) if fix.changes else None
     if after is None or owner.estimate is None:
         return Remedy(fix)
-    return Remedy(fix, owner.estimate.device.expected, after.device.expected)
+    context = owner.context_bytes
+    return Remedy(fix, owner.estimate.required.expected + context, after.required.expected + context)
 
 
 def _statistics(result: CheckResult) -> str:

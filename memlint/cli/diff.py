@@ -31,7 +31,9 @@ def run(arguments: Sequence[str]) -> int:
     """Print the table; 0 whatever the change does (`memlint check` judges)."""
     parser = Parser("diff", "How a change moves the memory of each training run, as Markdown.")
     parser.add_argument("base", metavar="BASE", help="the git revision to compare with")
-    parser.add_argument("head", nargs="?", metavar="HEAD", help="the revision that holds the change (default: the working tree)")
+    parser.add_argument(
+        "head", nargs="?", metavar="HEAD", help="the revision that holds the change (default: the working tree)"
+    )
     add_settings(parser)
     options = parser.parse_args(arguments)
     root = Path(git("rev-parse", "--show-toplevel").strip())
@@ -66,7 +68,11 @@ def _snapshot(revision: str, root: Path) -> Snapshot:
             absent.add(path)
         elif file_kind is not None:
             try:
-                text = decode(git("-C", str(root), "show", f"{revision}:{name}").encode("utf-8", "surrogateescape"), path, file_kind)
+                text = decode(
+                    git("-C", str(root), "show", f"{revision}:{name}").encode("utf-8", "surrogateescape"),
+                    path,
+                    file_kind,
+                )
             except ReadError:
                 continue
             texts[path] = Source(path, file_kind, text)

@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from memlint.assess import Assessment, Verdict, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Session, from_stdin, gather
-from memlint.gpus import Gpu, find
+from memlint.gpus import Gpu, all_gpus
 from memlint.report.estimate import Answer, needs_plan, render_full, render_json, render_markdown
 from memlint.report.style import Style, for_stream
 from memlint.source import ReadError
 
-COMMON_CARDS = (
-    "t4", "l4", "rtx-3090", "rtx-4090", "rtx-5090", "a100-40gb", "l40s", "a100-80gb", "h100-80gb", "h200", "b200",
-)  # fmt: skip
-"""The cards of the table, by memory; the target comes first whatever it is."""
-
 
 def run(arguments: Sequence[str]) -> int:
     """Estimate the runs of the paths; 0 also when they do not fit (that is what `check` is for)."""
-    parser = Parser("estimate", "What the memory of a training run consists of, whether it fits, and what would make it fit.")
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="scripts, notebooks, configs or a run.yaml; - is standard input")
+    parser = Parser(
+        "estimate", "What the memory of a training run consists of, whether it fits, and what would make it fit."
+    )
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="scripts, notebooks, configs or a run.yaml; - is standard input"
+    )
     add_formats(parser, ("full", "json", "markdown"))
     add_settings(parser)
     parser.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")
@@ -56,7 +55,7 @@ def answer(assessment: Assessment) -> Answer:
     """Everything that can be said about one run."""
     if assessment.estimate is None:
         return Answer(assessment, verdicts=_only_target(assessment))
-    cards = [card for card in map(find, COMMON_CARDS) if card is not None]
+    cards = sorted((gpu for gpu in all_gpus() if gpu.common), key=lambda gpu: (gpu.capacity_bytes, gpu.name))
     if assessment.gpu is not None:
         cards = [assessment.gpu, *(card for card in cards if card.name != assessment.gpu.name)]
     plan = ()

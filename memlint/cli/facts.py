@@ -16,7 +16,9 @@ from memlint.source import ReadError
 def run(arguments: Sequence[str]) -> int:
     """Print the facts of the paths' runs; 2 when a named input cannot be read."""
     parser = Parser("facts", "What memlint understood of a training run, and where each value comes from.")
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="scripts, notebooks, launch scripts, configs; - is standard input")
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="scripts, notebooks, launch scripts, configs; - is standard input"
+    )
     add_formats(parser, ("full", "json"))
     add_settings(parser)
     parser.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")

@@ -19,7 +19,9 @@ from memlint.report.text import parameters, plain
 def run(arguments: Sequence[str]) -> int:
     """List the ids that contain a word; with one full id or path, its shape and how it is known."""
     parser = Parser("models", "The models whose shape memlint knows, by a word of their name.")
-    parser.add_argument("word", nargs="?", default="", metavar="WORD|ID|PATH", help="part of a name, an id, a folder with a config.json")
+    parser.add_argument(
+        "word", nargs="?", default="", metavar="WORD|ID|PATH", help="part of a name, an id, a folder with a config.json"
+    )
     parser.add_argument("--format", choices=("full", "json"), default="full")
     options = parser.parse_args(arguments)
     found = [name for name in sorted(ids(), key=str.lower) if options.word.lower() in name.lower()]
@@ -43,15 +45,20 @@ def _one(name: str, form: str) -> int:
         sys.stdout.write(json.dumps(rows, indent=2, default=str) + "\n")
         return 0
     style = for_stream(sys.stdout)
-    shown = {name: parameters(value) if name == "params" and isinstance(value, int) else value for name, value in rows.items()}
-    lines = [f"{style.dim(f'{name:<18}')}{plain(str(value))}" for name, value in shown.items() if value not in (None, "")]
+    shown = {
+        name: parameters(value) if name == "params" and isinstance(value, int) else value
+        for name, value in rows.items()
+    }
+    lines = [
+        f"{style.dim(f'{name:<18}')}{plain(str(value))}" for name, value in shown.items() if value not in (None, "")
+    ]
     sys.stdout.write("".join(line + "\n" for line in lines))
     return 0
 
 
 def _shape(shape: Architecture) -> dict[str, object]:
     names = (
-        "model_type", "params", "hidden_size", "layers", "heads", "kv_heads", "head_dim", "intermediate_size", "vocab_size",
-        "max_positions", "tied", "dtype", "source",
+        "model_type", "params", "hidden_size", "layers", "heads", "kv_heads", "head_dim", "intermediate_size",
+        "vocab_size", "max_positions", "tied", "dtype", "source",
     )  # fmt: skip
     return {name: getattr(shape, name) for name in names}

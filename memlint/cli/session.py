@@ -154,7 +154,9 @@ def from_stdin(paths: Sequence[str], filename: str | None) -> tuple[list[str], d
     name = filename or "stdin.py"
     kind = kind_of(name)
     if kind is None:
-        raise Failure(f"--stdin-filename {name}: not a name of a file that memlint reads (.py, .ipynb, .sh, .yaml, .json)")
+        raise Failure(
+            f"--stdin-filename {name}: not a name of a file that memlint reads (.py, .ipynb, .sh, .yaml, .json)"
+        )
     try:
         text = decode(sys.stdin.buffer.read(), name, kind or Kind.PYTHON)
     except ReadError as error:
@@ -181,5 +183,3 @@ def git(*arguments: str) -> str:
         words = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit {done.returncode}"
         raise Failure(f"git {arguments[0]}: {words}")
     return done.stdout.decode("utf-8", "surrogateescape")
-
-

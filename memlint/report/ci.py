@@ -165,7 +165,10 @@ def _byte_range(span: Span, result: CheckResult) -> dict[str, Any]:
 
     def position(line: int, column: int) -> dict[str, int]:
         text = lines[line - 1] if 0 < line <= len(lines) else ""
-        return {"line": line, "column": len(text[: column - 1].encode("utf-8", "surrogatepass")) + 1 if text else column}
+        return {
+            "line": line,
+            "column": len(text[: column - 1].encode("utf-8", "surrogatepass")) + 1 if text else column,
+        }
 
     found = {"start": position(span.line, span.column)}
     if span.end_column:

@@ -15,5 +15,7 @@ def render(result: CheckResult, style: Style) -> str:
         f"{plain(finding.message)}"
         for finding in result.findings
     ]
-    lines += [f"{plain(e.path)}:{e.line}:{e.column}: {style.paint('error', '1;31')} {plain(e.message)}" for e in result.errors]
+    lines += [
+        f"{plain(e.path)}:{e.line}:{e.column}: {style.paint('error', '1;31')} {plain(e.message)}" for e in result.errors
+    ]
     return "".join(line + "\n" for line in lines)

@@ -109,7 +109,9 @@ def _run(answer: Answer, style: Style) -> list[str]:
         return [*lines, "", f"  {style.paint('no estimate', '1;33')}: {plain(assessment.why_not)}"]
     lines += ["", f"  {style.bold('Peak')} in {estimate.peak_phase.replace('_', ' ')}"]
     lines += [f"    {row}" for row in component_rows(estimate, style)]
-    lines += [f"    {name:<17}{interval(amount, style)}  {style.dim(why)}" for name, amount, why in _four_numbers(estimate)]
+    lines += [
+        f"    {name:<17}{interval(amount, style)}  {style.dim(why)}" for name, amount, why in _four_numbers(estimate)
+    ]
     gpu = assessment.gpu
     room = gpu.capacity_bytes - assessment.context_bytes if gpu else None
     lines += ["", f"  {style.bold('One step')}", *(f"    {row}" for row in timeline_rows(estimate, room, style))]
@@ -186,7 +188,9 @@ def _verdict_lines(answer: Answer, style: Style) -> list[str]:
         lines.append("  No target card is named, and no single card of the catalogue would do")
     if rest:
         lines += ["", f"  {style.bold('Other cards')}"]
-        lines += [f"    {v.gpu.name:<22}{size(v.gpu.capacity_bytes):>10}  {verdict_words(v.verdict, style)}" for v in rest]
+        lines += [
+            f"    {v.gpu.name:<22}{size(v.gpu.capacity_bytes):>10}  {verdict_words(v.verdict, style)}" for v in rest
+        ]
     return lines
 
 
@@ -206,8 +210,11 @@ def _run_markdown(answer: Answer) -> str:
     style = Style()
     if assessment.gpu:
         verdict = verdict_words(assessment.verdict, style)
-        lines += [f"**{verdict.capitalize()}** {markdown(assessment.gpu.name)}: {interval(amount, style)} needed, "
-                  f"{size(assessment.gpu.capacity_bytes)} usable.", ""]
+        lines += [
+            f"**{verdict.capitalize()}** {markdown(assessment.gpu.name)}: {interval(amount, style)} needed, "
+            f"{size(assessment.gpu.capacity_bytes)} usable.",
+            "",
+        ]
     lines += ["| Component | At the peak |", "|---|---:|"]
     lines += [f"| {NAMES.get(name, name)} | {size(count)} |" for name, count in estimate.components.items() if count]
     lines += [f"| **{name}** | {interval(value, style)} |" for name, value, _ in _four_numbers(estimate)]
@@ -219,9 +226,7 @@ def _run_markdown(answer: Answer) -> str:
         ]
     if answer.plan:
         lines += ["", "| Change | Device memory | |", "|---|---:|---|"]
-        lines += [
-            f"| {markdown(p.title)} | {size(p.device_bytes_after)} | {p.safety.value} |" for p in answer.plan
-        ]
+        lines += [f"| {markdown(p.title)} | {size(p.device_bytes_after)} | {p.safety.value} |" for p in answer.plan]
     return "\n".join(lines)
 
 

@@ -20,7 +20,8 @@ def render_json(runs: Iterable[TrainingRun], errors: Iterable[ReadError]) -> str
     document = {
         "schema": "memlint.facts.v1",
         "runs": [
-            {"path": run.path, "line": run.span.line, "dialect": run.dialect, "facts": facts_object(run)} for run in runs
+            {"path": run.path, "line": run.span.line, "dialect": run.dialect, "facts": facts_object(run)}
+            for run in runs
         ],
         "errors": [{"path": error.path, "line": error.line, "message": error.message} for error in errors],
     }

@@ -83,7 +83,7 @@ def _remedy(remedy: Remedy) -> dict[str, Any]:
         "changes": dict(remedy.fix.changes),
     }
     if remedy.after_bytes is not None:
-        found["device_bytes_before"], found["device_bytes_after"] = remedy.before_bytes, remedy.after_bytes
+        found["needed_bytes_before"], found["needed_bytes_after"] = remedy.before_bytes, remedy.after_bytes
     if remedy.edits:
         found["edits"] = [{**place(edit.span), "replacement": edit.replacement} for edit in remedy.edits]
     return found

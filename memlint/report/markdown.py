@@ -31,7 +31,11 @@ def _row(finding: Finding, result: CheckResult, style: Style) -> str:
     where = code(f"{relative(finding.span.path)}{cell}:{finding.span.line}")
     fixes = "<br>".join(
         markdown(remedy.fix.title)
-        + (f" ({size(remedy.before_bytes)} {style.arrow} {size(remedy.after_bytes)})" if remedy.after_bytes and remedy.before_bytes else "")
+        + (
+            f" ({size(remedy.before_bytes)} {style.arrow} {size(remedy.after_bytes)})"
+            if remedy.after_bytes and remedy.before_bytes
+            else ""
+        )
         for remedy in result.remedies_of(finding)
     )
     icon = ICONS[finding.severity.value]

@@ -22,7 +22,7 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A fix as reports show it: what it would do to the device memory, and the edits where memlint can write them."""
+    """A fix as reports show it: what it would do to the memory needed (required plus context), and its edits where they are known."""
 
     fix: Fix
     before_bytes: int | None = None
@@ -32,8 +32,11 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The outcome of `memlint check`. `findings` are what counts, in file order; `suppressed` were silenced by a comment
-    or a baseline and carry the reason; `errors` are the inputs that could not be read."""
+    """The outcome of `memlint check`.
+
+    `findings` are what counts, in file order; `suppressed` were silenced by a comment or a baseline and carry the
+    reason; `errors` are the inputs that could not be read.
+    """
 
     findings: tuple[Finding, ...] = ()
     suppressed: tuple[Finding, ...] = ()
@@ -50,7 +53,7 @@ class CheckResult:
     """The fixes of a finding, by its fingerprint, where their effect was computed."""
     breakdowns: Mapping[str, Assessment] = field(default_factory=dict)
     """The finding (by fingerprint) under which a run's memory is shown: the gravest of each run that has too little."""
-    read: Read = lambda path: None
+    read: Read = lambda _: None
 
     def count(self, severity: Severity) -> int:
         """How many findings have this severity."""
@@ -74,7 +77,7 @@ class CheckResult:
 
 def relative(path: str) -> str:
     """A path as CI services want it: relative to the working directory when it lies below, posix separators."""
-    if os.path.isabs(path):
+    if Path(path).is_absolute():
         try:
             path = str(Path(path).relative_to(Path.cwd()))
         except ValueError:
@@ -83,6 +86,6 @@ def relative(path: str) -> str:
 
 
 def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors first: services that cut a long list then cut the least important (GitHub shows ten annotations a step)."""
+    """Errors first: a service that cuts a long list (GitHub shows ten annotations a step) cuts the least important."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))

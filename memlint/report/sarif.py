@@ -129,7 +129,8 @@ def _fix(remedy: Remedy) -> dict[str, Any]:
     return {
         "description": {"text": f"{plain(remedy.fix.title)} ({remedy.fix.safety.value})"},
         "artifactChanges": [
-            {"artifactLocation": _artifact(path), "replacements": replacements} for path, replacements in changes.items()
+            {"artifactLocation": _artifact(path), "replacements": replacements}
+            for path, replacements in changes.items()
         ],
     }
 

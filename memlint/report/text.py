@@ -11,8 +11,8 @@ import re
 GIB = 1 << 30
 MIB = 1 << 20
 
-# C0 and C1 controls, DEL, bidirectional overrides, line separators, zero-width characters and the BOM: all that can move
-# the cursor, recolour the screen or make text read differently from what it is.
+# C0 and C1 controls, DEL, bidirectional overrides, line separators, zero-width characters and the BOM: all that can
+# move the cursor, recolour the screen or make text read differently from what it is.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~@])")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
