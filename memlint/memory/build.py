@@ -115,6 +115,7 @@ class Builder:
         for nbytes in statistics:
             self.extra.append(Storage(self.machine.ledger, nbytes, "weights"))
         parameter.shape = (fout, fin)
+        parameter.logical = fin * fout
         return parameter
 
     def targets(self, name: str, head: bool) -> bool:

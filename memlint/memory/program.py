@@ -36,14 +36,17 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     m.attention = setup.attention
     m.autocast = setup.autocast
     m.kernels = setup.kernels
+    m.math_sdpa = setup.math_sdpa
     ledger = m.ledger
     ledger.enter("load")
     builder = Builder(m, setup, architecture.model_type)
     model = page_of(architecture.model_type)(builder, architecture, layers)
     trained = [p for p in builder.parameters if p.node is not None]
     states = optimizer.states(m, setup, trained)
+    ledger.enter("states")
+    workspaces = [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
     step(m, setup, architecture, model, trained)
-    keep: list[object] = [builder, model, states, m]
+    keep: list[object] = [builder, model, states, workspaces, m]
     return Program(ledger, layers, builder.parameters, keep)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memlint.facts import TrainingRun
+from memlint.gpus.gpu import Gpu
 from memlint.memory.result import CannotEstimate
 from memlint.memory.versions import Stack, stack_of
 from memlint.models.architecture import Architecture
@@ -78,6 +79,10 @@ class Setup:
     layers: int
     tied: bool
     vocabulary: int
+    workspace: int
+    """Bytes of one cuBLAS workspace; the forward and the backward thread own one each."""
+    math_sdpa: bool
+    """The card has no fused attention kernel for half inputs."""
 
     def trains(self, name: str, kind: str) -> bool:
         """Whether a base parameter is trained."""
@@ -129,7 +134,7 @@ class Setup:
         raise CannotEstimate(f"quantization.method {self.quantization} is not modelled")
 
 
-def setup_of(run: TrainingRun, architecture: Architecture, assumed: list[str]) -> Setup:
+def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> Setup:
     """Decide everything; appends one sentence to `assumed` for each default that had to be taken."""
     facts = _Facts(run, assumed)
     stack = stack_of(run)
@@ -227,7 +232,14 @@ def setup_of(run: TrainingRun, architecture: Architecture, assumed: list[str]) -
         layers=int(facts.get("model.layers_override", architecture.layers or 0) or 0),
         tied=bool(tied),
         vocabulary=vocabulary,
+        workspace=workspace_bytes(gpu),
+        math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",
     )
+
+
+def workspace_bytes(gpu: Gpu | None) -> int:
+    """torch 2.13 `aten/src/ATen/cuda/CublasHandlePool.cpp`: 4096 KiB x 2 + 16 KiB x 8; 32 MiB from Hopper on."""
+    return 32 << 20 if gpu is not None and gpu.compute_capability >= (9, 0) else 8_519_680
 
 
 PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}

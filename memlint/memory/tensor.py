@@ -87,7 +87,7 @@ class Parameter(Tensor):
     biases, `layer` which decoder layer owns it (-1: none), `shape` is (rows, columns) for matrices.
     """
 
-    __slots__ = ("grad", "kind", "layer", "name", "shape")
+    __slots__ = ("grad", "kind", "layer", "logical", "name", "shape")
 
     def __init__(self, storage: Storage, numel: int, itemsize: int, name: str, kind: str, layer: int) -> None:
         super().__init__(storage, numel, itemsize)
@@ -96,3 +96,5 @@ class Parameter(Tensor):
         self.layer = layer
         self.grad: Tensor | None = None
         self.shape: tuple[int, ...] = (numel,)
+        self.logical = numel
+        """Weights it stands for: more than its elements when it is packed."""

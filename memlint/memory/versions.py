@@ -42,6 +42,8 @@ class Stack:
     wide_dropout_masks: bool
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
     bnb_keeps_input: bool
+    old: bool
+    """Before mid-2024 (torch before 2.3): kernels whose temporaries have not been read."""
 
 
 def stack_of(run: TrainingRun) -> Stack:
@@ -68,6 +70,7 @@ def stack_of(run: TrainingRun) -> Stack:
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
         bnb_keeps_input=False,
+        old=(_version(str(versions.get("torch") or "")) or (9, 9)) < (2, 3) or transformers < (4, 40),
     )
 
 

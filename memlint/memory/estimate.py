@@ -1,0 +1,114 @@
+"""TrainingRun and Architecture -> Estimate: decide the setup, run the program, replay the allocator, put intervals around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memlint.facts import TrainingRun
+from memlint.gpus.gpu import Gpu
+from memlint.memory import allocator, timeline
+from memlint.memory.effects import effects
+from memlint.memory.program import Program, record
+from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
+from memlint.memory.scenarios import scenarios
+from memlint.memory.setup import Setup, setup_of
+from memlint.models.architecture import Architecture
+
+DEFAULT_CONTEXT = (300 << 20, 520 << 20, 900 << 20)
+"""CUDA context and libraries of one process on an unknown card: 520 MiB in pytorch/pytorch#151030; 135 MiB on a T4 and over 1 GiB by
+NVML on an A100 have been seen, driver reserve included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """One scenario's bytes."""
+
+    allocated: int
+    required: int
+    reserved: int
+    peaks: tuple[timeline.Peak, ...]
+    parameters: int
+    trainable: int
+    setup: Setup
+    assumptions: tuple[str, ...]
+
+
+def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = None) -> Estimate:
+    """The peak memory of one rank. Raises `CannotEstimate` when a fact it cannot do without is missing."""
+    figures = [_figures(variant, architecture, gpu) for variant in scenarios(run, gpu)]
+    expected = figures[0]
+    widening = effects(run, expected.setup)
+    allocated = _interval([f.allocated for f in figures], [e.allocated for e in widening])
+    reserved = _interval([f.reserved for f in figures], [e.reserved for e in widening])
+    required = Interval(
+        max(allocated.low, 0),
+        expected.required,
+        int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening))),
+    )
+    context = (gpu.context_low, gpu.context_bytes, gpu.context_high) if gpu is not None else DEFAULT_CONTEXT
+    device = Interval(reserved.low + context[0], reserved.expected + context[1], reserved.high + context[2])
+    top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
+    steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
+    notes = [*dict.fromkeys(sentence for f in figures for sentence in f.assumptions), *(e.sentence for e in widening)]
+    return Estimate(
+        allocated=allocated,
+        required=required,
+        reserved=reserved,
+        device=device,
+        peak_phase=top.phase,
+        components={**top.components, "context": context[1]},
+        timeline=steps,
+        parameters=expected.parameters,
+        trainable_parameters=expected.trainable,
+        assumptions=tuple(notes),
+    )
+
+
+def _stretched(value: float, shares: Iterable[float]) -> float:
+    """Independent effects add in square."""
+    return value * float(1 + sum(share * share for share in shares) ** 0.5)
+
+
+def _interval(values: list[int], shares: list[tuple[float, float]]) -> Interval:
+    below = sum(low * low for low, _ in shares) ** 0.5
+    above = sum(high * high for _, high in shares) ** 0.5
+    return Interval(int(min(values) * (1 - below)), values[0], int(max(values) * (1 + above)))
+
+
+def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _Figures:
+    assumed: list[str] = []
+    setup = setup_of(run, architecture, gpu, assumed)
+    program, events = _events(setup, architecture)
+    peaks = tuple(timeline.peaks(events))
+    replayed = allocator.replay(events)
+    peak = max((p.total for p in peaks if p.phase != "load"), default=0)
+    allocated = max(peak, replayed.total_allocated)
+    reserved = max(replayed.total_reserved, allocated)
+    required = reserved
+    if gpu is not None and allocated < gpu.capacity_bytes - gpu.context_bytes < reserved * 1.1:
+        required = allocator.smallest_capacity(events, allocated, reserved)
+    elif reserved > allocated:
+        required = (allocated + reserved) // 2
+    extra = setup.layers - program.layers
+    counted = program.parameters
+    middle = [p for p in counted if p.layer == timeline.MIDDLE] if extra > 0 else []
+    total = sum(p.logical for p in counted) + extra * sum(p.logical for p in middle)
+    trainable = sum(p.logical for p in counted if p.node is not None) + extra * sum(
+        p.logical for p in middle if p.node is not None
+    )
+    return _Figures(allocated, required, reserved, peaks, total, trainable, setup, tuple(assumed))
+
+
+def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events]:
+    """Record a few layers and unroll them, or record all of them where they differ."""
+    if setup.layers <= 0:
+        raise CannotEstimate(f"the number of layers of {architecture.name} is not known")
+    if setup.layers > timeline.SIMULATED:
+        program = record(setup, architecture, timeline.SIMULATED)
+        try:
+            return program, timeline.unrolled(program.ledger, program.layers, setup.layers)
+        except timeline.NotUniform:
+            pass
+    program = record(setup, architecture, setup.layers)
+    return program, timeline.unrolled(program.ledger, setup.layers, setup.layers)
