@@ -52,9 +52,7 @@ class Builder:
         itemsize = self.setup.norm_itemsize if kind == "norm" else self.setup.weight_itemsize
         return self._make(name, kind, shape, itemsize, self.setup.trains(name, kind), component)
 
-    def _make(
-        self, name: str, kind: str, shape: tuple[int, ...], itemsize: int, trained: bool, component: str
-    ) -> Parameter:
+    def _make(self, name: str, kind: str, shape: tuple[int, ...], itemsize: int, trained: bool, component: str) -> Parameter:
         numel = 1
         for size in shape:
             numel *= size
@@ -140,9 +138,7 @@ class Builder:
             return
         rank = setup.adapter_rank
         size = setup.adapter_itemsize
-        a = self._make(
-            f"{layer.name}.lora_A", "adapter", (rank, layer.fin), size, setup.adapter not in FROZEN_A, "adapters"
-        )
+        a = self._make(f"{layer.name}.lora_A", "adapter", (rank, layer.fin), size, setup.adapter not in FROZEN_A, "adapters")
         b = self._make(f"{layer.name}.lora_B", "adapter", (layer.fout, rank), size, True, "adapters")
         adapter = Adapter(a, b, rank, setup.adapter_dropout, setup.adapter)
         if setup.adapter == "dora":
@@ -167,5 +163,3 @@ def _matches(pattern: str, name: str) -> bool:
              f"model.language_model.layers.0.self_attn.{name}", f"model.language_model.layers.0.mlp.{name}",
              f"transformer.h.0.attn.{name}", f"transformer.h.0.mlp.{name}")  # fmt: skip
     return any(compiled.fullmatch(path) for path in paths)
-
-

@@ -31,19 +31,19 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
         )
     ]
     if run.value("batch.sequence_length_is_cap"):
-        found.append(
-            Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0))
-        )
+        found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:
         found.append(Effect("torch.compile fuses saved activations away; its choices are approximated", (0.08, 0.08), (0.1, 0.1)))
     if setup.stack.old:
         found.append(
-            Effect("a stack of 2022 to mid-2024, whose kernels kept more per token and per logit", (0.03, 0.09), (0.03, 0.12))
+            Effect(
+                "a stack of 2022 to mid-2024, whose kernels kept more per token and per logit",
+                (0.03, 0.09),
+                (0.03, 0.12),
+            )
         )
     if str(run.value("parallel.strategy", "none")) in ("fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron"):
-        found.append(
-            Effect("communication buffers and overlap of a sharded job are approximated", (0.05, 0.1), (0.05, 0.3))
-        )
+        found.append(Effect("communication buffers and overlap of a sharded job are approximated", (0.05, 0.1), (0.05, 0.3)))
     if setup.attention == "sdpa" and not setup.padding_mask and setup.stack.pads and setup.batch > 1:
         found.append(Effect("the attention kernel depends on the mask of each batch", (0.02, 0.02), (0.02, 0.02)))
     return found

@@ -132,5 +132,3 @@ def _quantised(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Te
     out = m.tape.record(out, (x,), rule)
     del x
     return ops.cast(m, out, back)
-
-

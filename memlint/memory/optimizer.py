@@ -17,7 +17,14 @@ FUSED = {"adamw_torch_fused", "adamw_apex_fused", "anyprecision_adamw", "adamw_t
 ADAM = {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "adam", "adamw_apex_fused", "adamw_torch_xla", "stable_adamw", "radam",
         "adamw_torch_cpu_offload", "nadam", "adamw_torch_npu_fused", "adopt", "grokadamw", "megatron_distributed_adam", "lora-fa",
         "lora_fa", "adamw_anyprecision", "deepspeed_cpu_adam", "ademamix", "adamw_mini"}  # fmt: skip
-EIGHT_BIT = {"adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "ademamix_8bit", "paged_ademamix_8bit", "adamw_torch_8bit"}
+EIGHT_BIT = {
+    "adamw_bnb_8bit",
+    "adamw_8bit",
+    "paged_adamw_8bit",
+    "ademamix_8bit",
+    "paged_ademamix_8bit",
+    "adamw_torch_8bit",
+}
 ONE_STATE = {"sgd", "lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum"}
 EIGHT_BIT_ONE = {"lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit", "rmsprop_8bit"}
 STATELESS = {"none", "lomo", "adalomo", "sgd_plain", "schedule_free_sgd"}

@@ -26,4 +26,6 @@ def scenarios(run: TrainingRun, gpu: Gpu | None) -> list[TrainingRun]:
     if not open_keys:
         return [run]
     combinations = product(*(run.facts[key].choices for key in open_keys))
-    return [run.with_values(dict(zip(open_keys, values, strict=True)), "one of its choices") for values in islice(combinations, MOST)]
+    return [
+        run.with_values(dict(zip(open_keys, values, strict=True)), "one of its choices") for values in islice(combinations, MOST)
+    ]

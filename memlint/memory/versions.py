@@ -50,7 +50,9 @@ def stack_of(run: TrainingRun) -> Stack:
     """The stack of a run, from `framework.version(s)`; the newest known where nothing says."""
     versions = run.value("framework.versions") or {}
     name = str(run.value("framework.name") or "transformers")
-    text = str(versions.get("transformers") or (run.value("framework.version") if name in ("transformers", "hf_trainer") else "") or "")
+    text = str(
+        versions.get("transformers") or (run.value("framework.version") if name in ("transformers", "hf_trainer") else "") or ""
+    )
     transformers = _version(text) or (5, 24)
     if not text and "torch" in versions and (_version(str(versions["torch"])) or (9, 9)) < (2, 1):
         transformers = (4, 32)

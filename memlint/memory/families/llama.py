@@ -156,7 +156,13 @@ def _cohere_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor
 
 
 def _block(
-    b: Builder, a: Architecture, style: Style, index: int, head_dim: int, rotary: float, tables: list[tuple[Tensor, Tensor]]
+    b: Builder,
+    a: Architecture,
+    style: Style,
+    index: int,
+    head_dim: int,
+    rotary: float,
+    tables: list[tuple[Tensor, Tensor]],
 ) -> Block:
     b.enter_layer(index)
     hidden = a.hidden_size or 0

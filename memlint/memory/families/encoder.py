@@ -1,0 +1,122 @@
+"""Encoders of the BERT line: post-norm blocks with dropout, learned positions, a head per task.
+
+Read in transformers 5.24 `models/bert/modeling_bert.py`, `distilbert`, `electra`, `roberta`, `albert`, `deberta_v2`, `modernbert`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memlint.memory import ops
+from memlint.memory.attention import Shape, attend
+from memlint.memory.build import Builder
+from memlint.memory.families import parts
+from memlint.memory.families.llama import LANGUAGE
+from memlint.memory.families.model import Block, Model, Stage
+from memlint.memory.linear import apply
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import Tensor
+from memlint.models.architecture import Architecture
+
+DROPOUTS = {"distilbert": ("dropout", "attention_dropout")}
+"""(hidden, attention) dropout keys where they are not BERT's."""
+
+
+def build(b: Builder, a: Architecture, layers: int) -> Model:
+    """The encoder with `layers` blocks and the head of the objective."""
+    hidden = a.hidden_size or 0
+    width = int(a.config.get("embedding_size") or hidden)
+    hidden_key, attention_key = DROPOUTS.get(a.model_type, ("hidden_dropout_prob", "attention_probs_dropout_prob"))
+    hidden_drop = float(a.dropouts.get(hidden_key, 0.0))
+    attention_drop = float(a.dropouts.get(attention_key, 0.0))
+    b.enter_layer(-1)
+    words = b.embedding("word_embeddings", b.setup.vocabulary, width)
+    places = b.embedding("position_embeddings", a.max_positions or b.machine.sequence, width)
+    types = int(a.config.get("type_vocab_size") or 0)
+    kinds = b.embedding("token_type_embeddings", types, width) if types else None
+    norm = _norm(b, "LayerNorm", width)
+    project = b.linear("embeddings_project", width, hidden, bias=True) if width != hidden else None
+
+    def embed(m: Machine, context: Tensor | None) -> Tensor:
+        x = ops.embedding(m, words, width, m.tokens, ops.token_ids(m, m.tokens))
+        if kinds is not None:
+            x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, ops.token_ids(m, m.tokens)))
+        x = ops.add(m, x, ops.embedding(m, places, width, m.sequence, ops.token_ids(m, m.sequence)))
+        x = _dropped(m, norm(m, x), hidden_drop, b)
+        return apply(m, project, x) if project is not None else x
+
+    if a.model_type == "albert":
+        shared = _block(b, a, 0, hidden_drop, attention_drop)
+        blocks: list[Block] = [shared] * layers
+    else:
+        blocks = [_block(b, a, index, hidden_drop, attention_drop) for index in range(layers)]
+    b.enter_layer(-1)
+    return _headed(b, a, Stage(embed, blocks, lambda m, x: x), hidden, width, hidden_drop)
+
+
+def _dropped(m: Machine, x: Tensor, p: float, b: Builder) -> Tensor:
+    """Dropout with the mask width of the stack (one byte; the activation's own before torch 1.12)."""
+    return ops.dropout(m, x, p, x.itemsize if b.setup.stack.wide_dropout_masks else 1)
+
+
+def _norm(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tensor]:
+    weight, bias = b.norm(name, width), b.vector(f"{name}.bias", width)
+    return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
+
+
+def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attention_drop: float) -> Block:
+    b.enter_layer(index)
+    hidden, heads = a.hidden_size or 0, a.heads or 1
+    head_dim = a.head_dim or hidden // heads
+    inner = a.intermediate_size or 4 * hidden
+    names = ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2") if a.model_type == "distilbert" else (
+        "query", "key", "value", "dense", "dense", "dense")  # fmt: skip
+    q, k, v, out = (b.linear(name, hidden, hidden, bias=True) for name in names[:4])
+    first = _norm(b, "attention.output.LayerNorm", hidden)
+    up, down = b.linear(names[4], hidden, inner, bias=True), b.linear(names[5], inner, hidden, bias=True)
+    second = _norm(b, "output.LayerNorm", hidden)
+    act = a.activation or "gelu"
+    shape_drop = attention_drop
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, shape_drop, causal=False)
+        mixed = attend(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape)
+        mixed = apply(m, out, mixed)
+        if a.model_type != "distilbert":
+            mixed = _dropped(m, mixed, hidden_drop, b)
+        x = first(m, ops.add(m, mixed, x))
+        del mixed
+        fed = apply(m, down, parts.activation(m, apply(m, up, x), act))
+        fed = _dropped(m, fed, hidden_drop, b)
+        return second(m, ops.add(m, fed, x))
+
+    return block
+
+
+def _headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, hidden_drop: float) -> Model:
+    """Masked-LM head over the vocabulary, token head, or a pooled classifier."""
+    objective = b.setup.objective
+    if objective in LANGUAGE:
+        transform = b.linear("dense", hidden, width, bias=True)
+        norm = _norm(b, "transform.LayerNorm", width)
+        words = b.parameters[0] if b.setup.tied else None
+        head = b.linear("decoder", width, b.setup.vocabulary, bias=False, tied=words)
+        head.bias = b.vector("decoder.bias", b.setup.vocabulary)
+
+        def language(m: Machine, x: Tensor) -> Tensor:
+            x = norm(m, parts.activation(m, apply(m, transform, x), a.activation or "gelu"))
+            return apply(m, head, x)
+
+        return Model([stage], language, head, width, b.setup.vocabulary)
+    labels = b.setup.num_labels
+    pooled = objective not in ("token_classification", "question_answering")
+    pooler = b.linear("pooler", hidden, hidden, bias=True) if pooled else None
+    classifier = b.linear("classifier", hidden, labels, bias=True)
+
+    def classify(m: Machine, x: Tensor) -> Tensor:
+        if pooler is not None:
+            x = ops.unary(m, apply(m, pooler, x), keeps="output")
+            x = ops.dropout(m, x, hidden_drop)
+        return apply(m, classifier, x)
+
+    return Model([stage], classify, classifier, hidden, labels)
