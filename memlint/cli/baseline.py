@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from memlint.cli.check import examine
+from memlint.cli.examine import examine
 from memlint.cli.failure import Failure
 from memlint.cli.options import Parser, add_settings, configs, over_settings
 from memlint.cli.session import Session, gather
@@ -19,9 +19,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser("baseline", "Record the present findings as accepted, so that only new ones count.")
     parser.add_argument("action", choices=["write"])
     parser.add_argument("paths", nargs="*", default=["."], metavar="PATH")
-    parser.add_argument(
-        "--baseline", type=Path, metavar="FILE", help=f"where to (default: {baselines.FILE} at the root)"
-    )
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help=f"where to (default: {baselines.FILE} at the root)")
     add_settings(parser)
     options = parser.parse_args(arguments)
     session = Session(configs(options), over_settings(options))

@@ -31,9 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     """Print the table; 0 whatever the change does (`memlint check` judges)."""
     parser = Parser("diff", "How a change moves the memory of each training run, as Markdown.")
     parser.add_argument("base", metavar="BASE", help="the git revision to compare with")
-    parser.add_argument(
-        "head", nargs="?", metavar="HEAD", help="the revision that holds the change (default: the working tree)"
-    )
+    parser.add_argument("head", nargs="?", metavar="HEAD", help="the revision that holds the change (default: the working tree)")
     add_settings(parser)
     options = parser.parse_args(arguments)
     root = Path(git("rev-parse", "--show-toplevel").strip())

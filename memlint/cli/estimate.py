@@ -16,12 +16,8 @@ from memlint.source import ReadError
 
 def run(arguments: Sequence[str]) -> int:
     """Estimate the runs of the paths; 0 also when they do not fit (that is what `check` is for)."""
-    parser = Parser(
-        "estimate", "What the memory of a training run consists of, whether it fits, and what would make it fit."
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="scripts, notebooks, configs or a run.yaml; - is standard input"
-    )
+    parser = Parser("estimate", "What the memory of a training run consists of, whether it fits, and what would make it fit.")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="scripts, notebooks, configs or a run.yaml; - is standard input")
     add_formats(parser, ("full", "json", "markdown"))
     add_settings(parser)
     parser.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")

@@ -45,13 +45,8 @@ def _one(name: str, form: str) -> int:
         sys.stdout.write(json.dumps(rows, indent=2, default=str) + "\n")
         return 0
     style = for_stream(sys.stdout)
-    shown = {
-        name: parameters(value) if name == "params" and isinstance(value, int) else value
-        for name, value in rows.items()
-    }
-    lines = [
-        f"{style.dim(f'{name:<18}')}{plain(str(value))}" for name, value in shown.items() if value not in (None, "")
-    ]
+    shown = {name: parameters(value) if name == "params" and isinstance(value, int) else value for name, value in rows.items()}
+    lines = [f"{style.dim(f'{name:<18}')}{plain(str(value))}" for name, value in shown.items() if value not in (None, "")]
     sys.stdout.write("".join(line + "\n" for line in lines))
     return 0
 

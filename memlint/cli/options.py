@@ -30,9 +30,7 @@ class Parser(argparse.ArgumentParser):
 def add_settings(parser: Parser) -> None:
     """The options that stand for settings; they win over comments and configuration files."""
     group = parser.add_argument_group("target and values")
-    group.add_argument(
-        "--gpu", metavar="NAME|SIZE", help="the target card: a name such as a100-80gb, or a size such as 24GB"
-    )
+    group.add_argument("--gpu", metavar="NAME|SIZE", help="the target card: a name such as a100-80gb, or a size such as 24GB")
     group.add_argument("--gpus", type=_positive, metavar="N", help="how many of them per node")
     group.add_argument(
         "--set",
@@ -60,9 +58,7 @@ def add_formats(parser: Parser, formats: Sequence[str]) -> None:
 def _format(text: str, formats: Sequence[str]) -> tuple[str, str | None]:
     name, equals, file = text.partition("=")
     if name not in formats:
-        raise argparse.ArgumentTypeError(
-            f"unknown format {name!r}{did_you_mean(name, formats)}; known: {', '.join(formats)}"
-        )
+        raise argparse.ArgumentTypeError(f"unknown format {name!r}{did_you_mean(name, formats)}; known: {', '.join(formats)}")
     if equals and not file:
         raise argparse.ArgumentTypeError(f"{text!r} names no file")
     return name, file or None

@@ -16,9 +16,7 @@ from memlint.rules import Rule, find_rule, load_rules
 def run(arguments: Sequence[str]) -> int:
     """Print a rule's page (drawn with rich on a terminal), or one line per rule."""
     parser = Parser("rule", "The page of a rule: what it checks, the arithmetic, what the fix costs, how sure we are.")
-    parser.add_argument(
-        "rule", nargs="?", metavar="CODE|NAME", help="a code such as MEM010 or a name; none lists all rules"
-    )
+    parser.add_argument("rule", nargs="?", metavar="CODE|NAME", help="a code such as MEM010 or a name; none lists all rules")
     parser.add_argument("--all", action="store_true", help="every page")
     parser.add_argument("--format", choices=("full", "json"), default="full")
     options = parser.parse_args(arguments)
@@ -29,9 +27,7 @@ def run(arguments: Sequence[str]) -> int:
         rule = find_rule(rules, options.rule)
         if rule is None:
             names = [name for known in rules for name in (known.code.lower(), known.name)]
-            raise Failure(
-                f"no rule is called {options.rule!r}{did_you_mean(options.rule, names)} (memlint rule lists them)"
-            )
+            raise Failure(f"no rule is called {options.rule!r}{did_you_mean(options.rule, names)} (memlint rule lists them)")
         chosen = [rule]
     if options.format == "json":
         sys.stdout.write(json.dumps([_object(rule) for rule in chosen], indent=2) + "\n")
@@ -64,8 +60,12 @@ def _list(rules: Sequence[Rule]) -> str:
     lines = []
     for rule in rules:
         severity = style.paint(f"{rule.severity.value:<8}", SEVERITY_COLOURS[rule.severity.value])
-        lines.append(f"{style.bold(rule.code)}  {rule.name:<{widest}}  {severity} {rule.summary}".rstrip())
+        lines.append(f"{style.bold(rule.code)}  {rule.name:<{widest}}  {severity} {_first_sentence(rule)}".rstrip())
     return "".join(line + "\n" for line in lines)
+
+
+def _first_sentence(rule: Rule) -> str:
+    return rule.summary.partition(". ")[0].rstrip(".")
 
 
 def _show(rule: Rule) -> None:

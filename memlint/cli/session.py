@@ -37,6 +37,10 @@ class Session:
     texts: Mapping[str, Source] = field(default_factory=dict)
     _projects: dict[tuple[Path, tuple[tuple[str, str], ...]], Project] = field(default_factory=dict)
 
+    def with_texts(self, texts: Mapping[str, Source]) -> Session:
+        """The same call with other texts in the place of some files, and every other file read anew."""
+        return Session(self.configs, self.layer, {**self.texts, **texts})
+
     def settings_for(self, path: str) -> Settings:
         """Configuration file, then command line; a configuration that cannot be read ends the command."""
         try:
@@ -154,9 +158,7 @@ def from_stdin(paths: Sequence[str], filename: str | None) -> tuple[list[str], d
     name = filename or "stdin.py"
     kind = kind_of(name)
     if kind is None:
-        raise Failure(
-            f"--stdin-filename {name}: not a name of a file that memlint reads (.py, .ipynb, .sh, .yaml, .json)"
-        )
+        raise Failure(f"--stdin-filename {name}: not a name of a file that memlint reads (.py, .ipynb, .sh, .yaml, .json)")
     try:
         text = decode(sys.stdin.buffer.read(), name, kind or Kind.PYTHON)
     except ReadError as error:

@@ -22,7 +22,7 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A fix as reports show it: what it would do to the memory needed (required plus context), and its edits where they are known."""
+    """A fix as reports show it: what it does to the memory needed (required plus context), and its edits."""
 
     fix: Fix
     before_bytes: int | None = None

@@ -60,7 +60,21 @@ def test_json_is_check_v1(result: CheckResult) -> None:
     document = json.loads(rendered("json", result))
     assert document["schema"] == "memlint.check.v1"
     first = document["findings"][0]
-    keys = "code name severity confidence message path line column end_line end_column labels fixes fingerprint".split()
+    keys = [
+        "code",
+        "name",
+        "severity",
+        "confidence",
+        "message",
+        "path",
+        "line",
+        "column",
+        "end_line",
+        "end_column",
+        "labels",
+        "fixes",
+        "fingerprint",
+    ]
     assert list(first) == keys
     assert (first["line"], first["column"], first["end_line"], first["end_column"]) == (4, 5, 4, 35)
     assert first["fixes"][0]["changes"] == {"checkpointing.enabled": True}

@@ -1,0 +1,164 @@
+"""What the rules find in the inputs of one call: the flow from files to findings that count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from memlint.assess import DOES_NOT_FIT, TIGHT, Assessment, estimate_with, smallest_card
+from memlint.cli import internal_error
+from memlint.cli.session import Inputs, Session
+from memlint.report.excerpt import place
+from memlint.report.result import CheckResult, Remedy, gravest_first
+from memlint.rules import Confidence, Finding, Fix, Rule, Severity, check, load_rules, selected, suppress
+from memlint.rules import baseline as baselines
+from memlint.rules.finding import ordered, with_fingerprints
+from memlint.source import ReadError, Span
+
+
+def examine(
+    inputs: Inputs, session: Session, *, ignores: bool = True, accepted: bool = True, baseline: Path | None = None
+) -> CheckResult:
+    """Everything the rules find in the inputs, after suppressions (`ignores`) and the baseline (`accepted`)."""
+    collected = _collect(inputs, session)
+    kept: list[Finding] = []
+    silenced: list[Finding] = []
+    for group in collected.groups.values():
+        findings = ordered(group.findings)
+        if ignores:
+            outcome = suppress.apply(findings, group.paths, session.source, group.rules, group.chosen, group.assessments)
+            kept += outcome.findings
+            silenced += outcome.suppressed
+        else:
+            kept += findings
+    findings, silenced = _identified(kept, silenced, session)
+    stale = 0
+    if accepted:
+        file = baseline or session.root_of(inputs.files[0] if inputs.files else ".") / baselines.FILE
+        applied = baselines.read(file).apply(findings, (session.relative(path) for path in inputs.files))
+        findings, silenced, stale = list(applied.new), [*silenced, *applied.known], len(applied.stale)
+    notes = [note for assessment in collected.assessments if (note := _note(assessment))]
+    if stale:
+        notes.append(f"{stale} entries of the baseline no longer occur: memlint baseline write removes them")
+    return CheckResult(
+        findings=tuple(findings),
+        suppressed=tuple(silenced),
+        errors=tuple(collected.errors),
+        assessments=tuple(collected.assessments),
+        files=len(inputs.files),
+        excluded=inputs.excluded,
+        notes=tuple(dict.fromkeys(notes)),
+        owners={f.fingerprint: collected.owners[_key(f)] for f in findings if _key(f) in collected.owners},
+        read=session.source,
+    )
+
+
+@dataclass(slots=True)
+class _Group:
+    """Files under the same rules."""
+
+    rules: Sequence[Rule]
+    chosen: Sequence[Rule]
+    paths: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    assessments: list[Assessment] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Collected:
+    groups: dict[tuple[str, ...], _Group] = field(default_factory=dict)
+    assessments: list[Assessment] = field(default_factory=list)
+    errors: list[ReadError] = field(default_factory=list)
+    owners: dict[tuple[str, Span, str], Assessment] = field(default_factory=dict)
+
+
+def _collect(inputs: Inputs, session: Session) -> _Collected:
+    collected = _Collected()
+    loaded: dict[tuple[Path, ...], tuple[Rule, ...]] = {}
+    for path in inputs.files:
+        found = session.read(path)
+        folders = found.settings.rules
+        rules = loaded.get(folders) or loaded.setdefault(folders, load_rules(found.settings))
+        chosen = selected(rules, found.settings)
+        group = collected.groups.setdefault(tuple(rule.code for rule in chosen), _Group(rules, chosen))
+        group.paths.append(path)
+        assessed, broken = session.assess(found)
+        for assessment in assessed:
+            try:
+                raised = check(assessment, chosen)
+            except Exception as error:
+                broken.append(ReadError(internal_error(error), path))
+                continue
+            group.findings += raised
+            for finding in raised:
+                collected.owners.setdefault(_key(finding), assessment)
+        group.assessments += assessed
+        collected.assessments += assessed
+        if path in inputs.named:
+            collected.errors += found.errors
+        else:
+            group.findings += [_unreadable(error) for error in found.errors]
+        collected.errors += broken
+    return collected
+
+
+def _key(finding: Finding) -> tuple[str, Span, str]:
+    return finding.code, finding.span, finding.message
+
+
+def _identified(kept: Iterable[Finding], silenced: Iterable[Finding], session: Session) -> tuple[list[Finding], list[Finding]]:
+    """Fingerprints over all findings together, so that silencing one does not rename its twin."""
+    both = sorted([(f, False) for f in kept] + [(f, True) for f in silenced], key=lambda pair: (pair[0].span, pair[0].code))
+    named = with_fingerprints([finding for finding, _ in both], session.source, session.relative)
+    pairs = list(zip(named, (silent for _, silent in both), strict=True))
+    return [f for f, silent in pairs if not silent], [f for f, silent in pairs if silent]
+
+
+def _unreadable(error: ReadError) -> Finding:
+    """A file met while walking a folder that does not parse: worth a word, but nobody said it is a training job."""
+    return Finding(
+        "MEM202",
+        "unreadable-file",
+        Severity.WARNING,
+        Confidence.PROVED,
+        f"this file cannot be read: {error.message}",
+        Span(error.path, error.line, error.column),
+        logical="unreadable",
+    )
+
+
+def _note(assessment: Assessment) -> str | None:
+    """What keeps a run from a verdict, and how to supply it."""
+    where = place(assessment.run.span)
+    if assessment.estimate is None:
+        return f"{where}: no estimate: {assessment.why_not}" if assessment.why_not else None
+    if assessment.gpu is not None:
+        return None
+    card = smallest_card(assessment.estimate)
+    would_do = f"the smallest card that would do is {card.name}" if card else "no single card of the catalogue would do"
+    return f"{where}: no target card is named (--gpu, `# memlint: gpu=...` or [tool.memlint] gpu); {would_do}"
+
+
+def with_effects(result: CheckResult) -> CheckResult:
+    """The result with the memory after each fix, and under which finding each run's memory is shown."""
+    remedies: dict[str, tuple[Remedy, ...]] = {}
+    breakdowns: dict[str, Assessment] = {}
+    shown: set[int] = set()
+    for finding in gravest_first(result.findings):
+        owner = result.owners.get(finding.fingerprint)
+        if owner is None or owner.estimate is None:
+            continue
+        if owner.verdict in (DOES_NOT_FIT, TIGHT) and id(owner) not in shown:
+            shown.add(id(owner))
+            breakdowns[finding.fingerprint] = owner
+        remedies[finding.fingerprint] = tuple(_effect(fix, owner) for fix in finding.fixes)
+    return replace(result, remedies=remedies, breakdowns=breakdowns)
+
+
+def _effect(fix: Fix, owner: Assessment) -> Remedy:
+    after = estimate_with(owner, fix.changes) if fix.changes else None
+    if after is None or owner.estimate is None:
+        return Remedy(fix)
+    context = owner.context_bytes
+    return Remedy(fix, owner.estimate.required.expected + context, after.required.expected + context)

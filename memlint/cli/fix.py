@@ -1,0 +1,85 @@
+"""`memlint check --fix` and `--diff`: the shell around `memlint.fixes`, imported when something is to be written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from memlint.cli.check import exit_code, report
+from memlint.cli.examine import examine
+from memlint.cli.failure import Failure
+from memlint.cli.session import Inputs, Session
+from memlint.fixes import Fixed, FixEdits, Offer, fix_edits, run_fixes
+from memlint.fixes.edit import Places, WriteError
+from memlint.report.result import CheckResult, TextEdit, gravest_first
+from memlint.report.text import plain
+from memlint.source import Span
+
+
+def fix_and_report(inputs: Inputs, session: Session, options: argparse.Namespace) -> int:
+    """Fix, then report what is left; with `--diff` show the changes only, exit code 1 when there are any."""
+    fixed = run_fixes(lambda texts: _offers(inputs, session.with_texts(texts), options), unsafe=options.unsafe_fixes)
+    if not fixed.converged:
+        sys.stderr.write("memlint: the fixes do not settle; nothing was changed\n")
+    if options.diff:
+        sys.stdout.write(fixed.diff())
+        return 1 if fixed.after and not options.exit_zero else 0
+    session = _written(fixed, session)
+    ignores = not options.no_ignores
+    result = examine(inputs, session, ignores=ignores, accepted=ignores, baseline=options.baseline)
+    result = replace(result, fixed=len(fixed.applied))
+    # The fixed text of standard input is the output; what is left to say goes beside it.
+    report(result, options.format, session, options.statistics, sys.stderr if session.texts else sys.stdout)
+    for one in fixed.applied:
+        sys.stderr.write(f"fixed {one.finding.code} {plain(one.finding.span.path)}: {plain(one.fix.title)}\n")
+    return exit_code(result, session, exit_zero=options.exit_zero)
+
+
+def _written(fixed: Fixed, session: Session) -> Session:
+    """Files on disk are rewritten; standard input comes back on standard output, fixed or not."""
+    for path, source in session.texts.items():
+        sys.stdout.write(fixed.after.get(path, source).text)
+    if session.texts:
+        return session.with_texts(fixed.after)
+    try:
+        fixed.write()
+    except WriteError as error:
+        raise Failure(str(error)) from None
+    return session.with_texts({})
+
+
+def _offers(inputs: Inputs, session: Session, options: argparse.Namespace) -> Iterable[Offer]:
+    ignores = not options.no_ignores
+    result = examine(inputs, session, ignores=ignores, accepted=ignores, baseline=options.baseline)
+    for finding in gravest_first(result.findings):
+        owner = result.owners.get(finding.fingerprint)
+        if owner is not None and finding.fixes:
+            yield Offer(finding, owner, session.project_for(owner.run.path, owner.settings))
+
+
+def with_edits(result: CheckResult, session: Session) -> CheckResult:
+    """The result with the proved text edits of every fix that memlint would apply."""
+    remedies = dict(result.remedies)
+    for finding in result.findings:
+        owner = result.owners.get(finding.fingerprint)
+        if owner is None:
+            continue
+        project = session.project_for(owner.run.path, owner.settings)
+        known = result.remedies_of(finding)
+        remedies[finding.fingerprint] = tuple(
+            replace(remedy, edits=_edits(fix_edits(owner.run, remedy.fix.changes, project))) for remedy in known
+        )
+    return replace(result, remedies=remedies)
+
+
+def _edits(proved: FixEdits | None) -> tuple[TextEdit, ...]:
+    if proved is None:
+        return ()
+    places: Mapping[str, Places] = {path: Places(source.text) for path, source in proved.before.items()}
+    found = []
+    for edit in proved.edits:
+        start, end = places[edit.path].place(edit.start), places[edit.path].place(edit.end)
+        found.append(TextEdit(Span(edit.path, *start, *end), edit.replacement))
+    return tuple(found)
