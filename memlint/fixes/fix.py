@@ -8,7 +8,7 @@ from typing import Any
 
 from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, estimate_with, judge
 from memlint.extract import extract
-from memlint.facts import TrainingRun
+from memlint.facts import Extraction, TrainingRun
 from memlint.fixes import edit
 from memlint.fixes.edit import Edit
 from memlint.fixes.sites import candidates
@@ -70,7 +70,7 @@ def _overlaid(run: TrainingRun, original: TrainingRun, key: str) -> bool:
     return written is None or (bool(written.values) and fact.value not in written.values)
 
 
-def _said(found: Any, index: int, changes: Mapping[str, Any]) -> dict[str, Any]:
+def _said(found: Extraction, index: int, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes that an extraction has already."""
     if index >= len(found.runs):
         return {}
@@ -175,7 +175,7 @@ def _one_round(offers: Iterable[Offer], allowed: set[Safety]) -> list[tuple[tupl
 
 
 def _first_fix(offer: Offer, allowed: set[Safety]) -> tuple[Fix, FixEdits] | None:
-    """The first fix of a finding that may be made, helps where memory is what the finding is about, and can be written."""
+    """The first fix of a finding that may be made, can be written, and helps where the finding is about memory."""
     for fix in offer.finding.fixes:
         if fix.safety not in allowed:
             continue

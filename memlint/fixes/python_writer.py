@@ -25,9 +25,9 @@ def set_arguments(
 ) -> tuple[Edit, ...] | None:
     """The edits that give keywords of the call at a span these values: none when it has them, None when impossible.
 
-    A dotted name (`fsdp_config.version`) is a key of a mapping given as a keyword. A keyword whose value is no literal is
-    not touched: None. Nor is one added that the call already takes from `**x` or by position: `stated_at` is the place
-    that states the value so far.
+    A dotted name (`fsdp_config.version`) is a key of a mapping given as a keyword. None when a keyword's value is not a
+    literal, and when one would be added that the call already takes from `**x` or by position (`stated_at` is the place
+    that states the value so far).
     """
     module = _parse(text)
     code = _Code(text)

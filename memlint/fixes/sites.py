@@ -36,7 +36,7 @@ def _place(fact: Fact | None) -> Span | None:
 
 
 def _at_origin(run: TrainingRun, place: Span, key: str, value: Any, project: Project) -> Iterator[Source]:
-    """The value replaced where it is stated (a constant, a parser's default, a flag), in the words of a site's dialect."""
+    """The value replaced where it is stated (a constant, a parser's default, a flag), in a site's words."""
     tried: list[Any] = []
     for site in run.sites:
         pairs = by_name(site.dialect).write(key, value)
