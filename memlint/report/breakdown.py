@@ -66,9 +66,7 @@ def timeline_rows(estimate: Estimate, capacity: int | None, style: Style) -> lis
         peak = f"  {'←' if style.blocks else '<-'} peak" if instant.phase == estimate.peak_phase else ""
         rows.append(f"{instant.phase.replace('_', ' '):<17}{size(instant.peak_bytes):>10}  {bar}{peak}".rstrip())
     if rows:
-        legend = "  ".join(
-            f"{shade} {name}" for shade, (name, _) in zip("█▓▒░" if style.blocks else "#=-.", SHADES, strict=True)
-        )
+        legend = "  ".join(f"{shade} {name}" for shade, (name, _) in zip("█▓▒░" if style.blocks else "#=-.", SHADES, strict=True))
         limit = f"  {style.mark} room on the card" if capacity else ""
         rows.append(style.dim(f"{'':<29}{legend}{limit}"))
     return rows

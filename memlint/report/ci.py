@@ -31,7 +31,7 @@ def file_span(span: Span) -> Span:
     return Span(span.path, 1) if span.cell else span
 
 
-def render_github(result: CheckResult, style: Style) -> str:  # noqa: ARG001 - every renderer has this signature
+def render_github(result: CheckResult, style: Style) -> str:
     """Annotations, the gravest first, because GitHub shows ten of a kind per step."""
     lines = []
     for finding in gravest_first(result.findings):
@@ -54,7 +54,7 @@ def _command(kind: str, properties: dict[str, str], text: str) -> str:
     return f"::{kind} {joined}::{github_data(text)}"
 
 
-def render_gitlab(result: CheckResult, style: Style) -> str:  # noqa: ARG001
+def render_gitlab(result: CheckResult, style: Style) -> str:
     """A code quality report (an array of issues with `fingerprint`, `location.path` and `location.lines.begin`)."""
     issues: list[dict[str, Any]] = []
     for finding in result.findings:
@@ -84,7 +84,7 @@ def render_gitlab(result: CheckResult, style: Style) -> str:  # noqa: ARG001
     return json.dumps(issues, indent=2) + "\n"
 
 
-def render_junit(result: CheckResult, style: Style) -> str:  # noqa: ARG001
+def render_junit(result: CheckResult, style: Style) -> str:
     """One test suite per file with one failed test per finding; one passed test when there is nothing to say."""
     by_file: dict[str, list[Finding | ReadError]] = {}
     for finding in result.findings:
@@ -99,9 +99,7 @@ def render_junit(result: CheckResult, style: Style) -> str:  # noqa: ARG001
     for path, entries in by_file.items():
         name = xml(relative(path))
         errors = sum(isinstance(entry, ReadError) for entry in entries)
-        lines.append(
-            f'  <testsuite name="{name}" tests="{len(entries)}" failures="{len(entries) - errors}" errors="{errors}">'
-        )
+        lines.append(f'  <testsuite name="{name}" tests="{len(entries)}" failures="{len(entries) - errors}" errors="{errors}">')
         for entry in entries:
             lines += _junit_case(entry, name)
         lines.append("  </testsuite>")
@@ -125,7 +123,7 @@ def _junit_case(entry: Finding | ReadError, classname: str) -> Sequence[str]:
     )
 
 
-def render_rdjson(result: CheckResult, style: Style) -> str:  # noqa: ARG001
+def render_rdjson(result: CheckResult, style: Style) -> str:
     """The Reviewdog Diagnostic Format, with the edits of fixes as suggestions. Its columns count UTF-8 bytes."""
     diagnostics: list[dict[str, Any]] = []
     for finding in result.findings:

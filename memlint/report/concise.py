@@ -11,11 +11,8 @@ from memlint.report.text import plain
 def render(result: CheckResult, style: Style) -> str:
     """The findings, then what could not be read."""
     lines = [
-        f"{place(finding.span)}: {style.paint(finding.code, SEVERITY_COLOURS[finding.severity.value])} "
-        f"{plain(finding.message)}"
+        f"{place(finding.span)}: {style.paint(finding.code, SEVERITY_COLOURS[finding.severity.value])} {plain(finding.message)}"
         for finding in result.findings
     ]
-    lines += [
-        f"{plain(e.path)}:{e.line}:{e.column}: {style.paint('error', '1;31')} {plain(e.message)}" for e in result.errors
-    ]
+    lines += [f"{plain(e.path)}:{e.line}:{e.column}: {style.paint('error', '1;31')} {plain(e.message)}" for e in result.errors]
     return "".join(line + "\n" for line in lines)

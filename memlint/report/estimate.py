@@ -78,9 +78,7 @@ def _estimate_object(estimate: Estimate) -> dict[str, Any]:
         "device_bytes": _interval_object(estimate.device),
         "peak_phase": estimate.peak_phase,
         "components": dict(estimate.components),
-        "timeline": [
-            {"phase": i.phase, "peak_bytes": i.peak_bytes, "components": dict(i.components)} for i in estimate.timeline
-        ],
+        "timeline": [{"phase": i.phase, "peak_bytes": i.peak_bytes, "components": dict(i.components)} for i in estimate.timeline],
         "parameters": estimate.parameters,
         "trainable_parameters": estimate.trainable_parameters,
         "assumptions": list(estimate.assumptions),
@@ -109,9 +107,7 @@ def _run(answer: Answer, style: Style) -> list[str]:
         return [*lines, "", f"  {style.paint('no estimate', '1;33')}: {plain(assessment.why_not)}"]
     lines += ["", f"  {style.bold('Peak')} in {estimate.peak_phase.replace('_', ' ')}"]
     lines += [f"    {row}" for row in component_rows(estimate, style)]
-    lines += [
-        f"    {name:<17}{interval(amount, style)}  {style.dim(why)}" for name, amount, why in _four_numbers(estimate)
-    ]
+    lines += [f"    {name:<17}{interval(amount, style)}  {style.dim(why)}" for name, amount, why in _four_numbers(estimate)]
     gpu = assessment.gpu
     room = gpu.capacity_bytes - assessment.context_bytes if gpu else None
     lines += ["", f"  {style.bold('One step')}", *(f"    {row}" for row in timeline_rows(estimate, room, style))]
@@ -188,9 +184,7 @@ def _verdict_lines(answer: Answer, style: Style) -> list[str]:
         lines.append("  No target card is named, and no single card of the catalogue would do")
     if rest:
         lines += ["", f"  {style.bold('Other cards')}"]
-        lines += [
-            f"    {v.gpu.name:<22}{size(v.gpu.capacity_bytes):>10}  {verdict_words(v.verdict, style)}" for v in rest
-        ]
+        lines += [f"    {v.gpu.name:<22}{size(v.gpu.capacity_bytes):>10}  {verdict_words(v.verdict, style)}" for v in rest]
     return lines
 
 

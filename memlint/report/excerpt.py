@@ -15,9 +15,7 @@ def place(span: Span) -> str:
     return f"{plain(span.path)}:{cell}{span.line}:{span.column}"
 
 
-def excerpt(
-    span: Span, lines: Sequence[str], label: str, style: Style, *, arrow: str = "-->", colour: str = "1;31"
-) -> str:
+def excerpt(span: Span, lines: Sequence[str], label: str, style: Style, *, arrow: str = "-->", colour: str = "1;31") -> str:
     """The place, the line and the carets. Only the place when the line does not exist (an empty file)."""
     gutter = len(str(span.line))
     head = f"{' ' * gutter}{style.link(arrow)} {place(span)}"

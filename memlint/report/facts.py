@@ -19,10 +19,7 @@ def render_json(runs: Iterable[TrainingRun], errors: Iterable[ReadError]) -> str
     """`memlint.facts.v1`."""
     document = {
         "schema": "memlint.facts.v1",
-        "runs": [
-            {"path": run.path, "line": run.span.line, "dialect": run.dialect, "facts": facts_object(run)}
-            for run in runs
-        ],
+        "runs": [{"path": run.path, "line": run.span.line, "dialect": run.dialect, "facts": facts_object(run)} for run in runs],
         "errors": [{"path": error.path, "line": error.line, "message": error.message} for error in errors],
     }
     return dump(document)

@@ -11,7 +11,7 @@ from memlint.rules.finding import Finding, Severity
 from memlint.source import ReadError, Span
 
 
-def render(result: CheckResult, style: Style) -> str:  # noqa: ARG001 - every renderer has this signature
+def render(result: CheckResult, style: Style) -> str:
     """The whole result as one document."""
     document = {
         "schema": "memlint.check.v1",
@@ -33,7 +33,7 @@ def render(result: CheckResult, style: Style) -> str:  # noqa: ARG001 - every re
     return dump(document)
 
 
-def render_lines(result: CheckResult, style: Style) -> str:  # noqa: ARG001
+def render_lines(result: CheckResult, style: Style) -> str:
     """One JSON object per line: each finding, then each input that could not be read (`{"error": ...}`)."""
     lines: list[dict[str, Any]] = [_finding(finding, result) for finding in result.findings]
     lines += [{"error": read_error(error)} for error in result.errors]

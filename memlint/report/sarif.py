@@ -24,7 +24,7 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 PRECISION = {"proved": "very-high", "bounded": "high", "guessed": "medium"}
 
 
-def render(result: CheckResult, style: Style) -> str:  # noqa: ARG001 - every renderer has this signature
+def render(result: CheckResult, style: Style) -> str:
     """One run with all rules, the findings that count, and the suppressed ones marked as such."""
     rules = load_rules()
     index = {rule.code: position for position, rule in enumerate(rules)}
@@ -129,8 +129,7 @@ def _fix(remedy: Remedy) -> dict[str, Any]:
     return {
         "description": {"text": f"{plain(remedy.fix.title)} ({remedy.fix.safety.value})"},
         "artifactChanges": [
-            {"artifactLocation": _artifact(path), "replacements": replacements}
-            for path, replacements in changes.items()
+            {"artifactLocation": _artifact(path), "replacements": replacements} for path, replacements in changes.items()
         ],
     }
 
