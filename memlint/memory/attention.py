@@ -7,7 +7,7 @@ storages. Every core returns a contiguous (batch, sequence, heads * head_dim) te
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memlint.memory import ops
 from memlint.memory.autograd import Grads
@@ -30,6 +30,8 @@ class Shape:
     causal: bool = True
     softcap: bool = False
     sinks: bool = False
+    float32_softmax: bool = True
+    """Eager attention asks for a float32 softmax (Llama and most since); else it stays in the stream's dtype (GPT-2, BERT)."""
     repeats_kv: bool | None = None
     """Whether the framework expands K and V to all heads itself; None: as transformers decides."""
 
@@ -46,7 +48,7 @@ class Shape:
 
 def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None = None) -> Tensor:
     """Run the machine's attention implementation; `bias` is a per-head position bias (T5, ALiBi) or None."""
-    if m.attention == "eager" or shape.softcap or shape.sinks and m.attention == "sdpa":
+    if m.attention == "eager" or shape.softcap or (shape.sinks and m.attention == "sdpa"):
         return eager(m, q, k, v, shape, bias)
     if m.attention.startswith("flash") or m.attention == "xformers":
         return flash(m, *_half(m, q, k, v), shape)
@@ -57,6 +59,8 @@ def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tens
     if shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
         k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
         shape = _expanded(shape)
+    if q.itemsize == FP32 and shape.heads != shape.kv_heads:
+        return math(m, q, k, v, shape, mask)  # no float32 kernel takes grouped heads (sdp_utils.cpp)
     if mask is not None or q.itemsize == FP32:
         return efficient(m, q, k, v, shape, mask)
     return flash(m, q, k, v, shape)
@@ -67,11 +71,13 @@ def _half(m: Machine, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, 
     return tuple(ops.cast(m, t, 2) for t in (q, k, v))  # type: ignore[return-value]
 
 
+def _philox(m: Machine) -> tuple[Storage, Storage]:
+    """Seed and offset of the dropout generator, kept even without dropout."""
+    return Storage(m.ledger, 8), Storage(m.ledger, 8)
+
+
 def _expanded(shape: Shape) -> Shape:
-    return Shape(
-        shape.batch, shape.queries, shape.keys, shape.heads, shape.heads, shape.head_dim, shape.value_dim, shape.dropout,
-        shape.causal,
-    )  # fmt: skip
+    return replace(shape, kv_heads=shape.heads)
 
 
 def repeat_kv(m: Machine, x: Tensor, shape: Shape) -> Tensor:
@@ -109,7 +115,7 @@ def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
         del softmax_d, accumulator
         return dq, dk, dv
 
-    return m.tape.record(out, (q, k, v), rule, (q.storage, k.storage, v.storage, out.storage, lse))
+    return m.tape.record(out, (q, k, v), rule, (q.storage, k.storage, v.storage, out.storage, lse, *_philox(m)))
 
 
 def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
@@ -119,10 +125,11 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
     sizes = (q.numel, k.numel, v.numel)
     itemsize, rows = q.itemsize, shape.batch * shape.heads * shape.queries
     bias_storage = bias.storage if bias is not None else None
-    if bias is not None and shape.keys % 8:
-        # The kernel wants rows of the bias aligned to 16 bytes: the caller pads it, a copy per layer
-        # (aten/src/ATen/native/transformers/attention.cpp, `pad_bias`).
-        bias_storage = Storage(m.ledger, bias.numel // shape.keys * ((shape.keys + 15) // 16 * 16) * bias.itemsize)
+    if bias is not None and (bias.itemsize == BYTE or shape.keys % 16):
+        # A boolean mask becomes an additive bias at every call, and its rows are padded to 16 elements
+        # (aten/src/ATen/native/transformers/attention.cpp, `convert_boolean_attn_mask`, `pad_bias`).
+        padded = (shape.keys + 15) // 16 * 16
+        bias_storage = Storage(m.ledger, bias.numel // shape.keys * padded * itemsize)
     need_bias = bias is not None and bias.node is not None
     bias_numel = bias.numel if bias is not None else 0
 
@@ -133,7 +140,7 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
         del delta
         return dq, dk, dv, grad_bias
 
-    saved = (q.storage, k.storage, v.storage, out.storage, lse, bias_storage)
+    saved = (q.storage, k.storage, v.storage, out.storage, lse, bias_storage, *_philox(m))
     return m.tape.record(out, (q, k, v, bias), rule, saved)
 
 
@@ -183,8 +190,13 @@ def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:
 
 def mix(m: Machine, weights: Tensor, itemsize: int, v: Tensor, shape: Shape) -> Tensor:
     """Softmax in float32, back to the stream's dtype, dropout, times V, and the copy to (batch, sequence, heads)."""
-    weights = ops.softmax(m, weights, FP32)
-    weights = ops.cast(m, weights, itemsize)
+    if shape.float32_softmax:
+        weights = ops.softmax(m, weights, FP32)
+        weights = ops.cast(m, weights, itemsize)
+    elif m.autocast:
+        weights = ops.softmax(m, ops.cast(m, weights, FP32), FP32)
+    else:
+        weights = ops.softmax(m, weights, itemsize)
     weights = ops.dropout(m, weights, shape.dropout)
     v = ops.autocast(m, v)
     if shape.batch > 1 and shape.heads == shape.kv_heads:

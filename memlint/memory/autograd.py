@@ -81,6 +81,13 @@ class Tape:
         out.index = 0
         return out
 
+    def leaf(self, x: Tensor) -> Tensor:
+        """Make `x` a leaf that needs a gradient which nobody collects."""
+        if self.enabled:
+            self.seq += 1
+            x.node = Node(self.seq, lambda g: (), ())
+        return x
+
     def record_many(
         self,
         outs: tuple[Tensor, ...],

@@ -84,7 +84,11 @@ class Builder:
             return Linear(name, fin, fout, tied)
         saved = self._saved_copy(name, "linear", (fout, fin))
         if saved is not None:
-            return Linear(name, fin, fout, saved, self.vector(f"{name}.bias", fout) if bias else None)
+            layer = Linear(name, fin, fout, saved)
+            if bias:
+                self._make(f"{name}.bias", "bias", (fout,), self.setup.weight_itemsize, False, "weights")
+                layer.bias = self._make(f"{name}.bias.saved", "bias", (fout,), self.setup.adapter_itemsize, True, "adapters")
+            return layer
         packed = setup.quantises(name, head)
         if packed:
             weight = self._packed(name, fin, fout)

@@ -100,7 +100,9 @@ def unary(m: Machine, x: Tensor, keeps: str = "input") -> Tensor:
 
 
 def power(m: Machine, x: Tensor) -> Tensor:
-    """`x.pow(n)`: keeps x; backward computes `grad * (n * x.pow(n - 1))`."""
+    """`x.pow(n)`: keeps x; backward computes `grad * (n * x.pow(n - 1))`. Autocast runs it in float32."""
+    if m.autocast:
+        x = cast(m, x, FP32)
     out = m.new(x.numel, x.itemsize)
     numel, itemsize = x.numel, x.itemsize
 
@@ -212,6 +214,8 @@ def embedding(m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor)
     """`F.embedding`: keeps the ids; backward makes a dense gradient of the whole table."""
     out = m.new(rows * width, weight.itemsize)
     table, itemsize = weight.numel, weight.itemsize
+    if weight.node is None and m.input_grads:
+        return m.tape.leaf(out)
     return m.tape.record(out, (weight,), lambda g: (m.new(table, itemsize),), (ids.storage,))
 
 

@@ -37,6 +37,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     m.autocast = setup.autocast
     m.kernels = setup.kernels
     m.math_sdpa = setup.math_sdpa
+    m.input_grads = bool(setup.adapter) and setup.checkpointing != "none"
     ledger = m.ledger
     ledger.enter("load")
     builder = Builder(m, setup, architecture.model_type)
@@ -89,8 +90,6 @@ def forward(m: Machine, setup: Setup, model: Model) -> Tensor:
     for stage in model.stages:
         m.ledger.enter("forward")
         x = stage.embed(m, context)
-        if setup.adapter and setup.checkpointing != "none" and x.node is None:
-            x = _requires_grad(m, x)
         for block in stage.blocks:
             m.ledger.enter("forward", index)
             if setup.checkpointing == "full" and index % setup.checkpoint_every == 0:
@@ -104,15 +103,6 @@ def forward(m: Machine, setup: Setup, model: Model) -> Tensor:
         x = stage.finish(m, x)
         context = x
     assert x is not None
-    return x
-
-
-def _requires_grad(m: Machine, x: Tensor) -> Tensor:
-    """`enable_input_require_grads`: the embedding's output becomes a leaf that needs a gradient."""
-    leaf = Parameter(x.storage, x.numel, x.itemsize, "inputs", "input", -1)
-    m.tape.seq += 1
-    x.node = Node(m.tape.seq, lambda g: (), ())
-    del leaf
     return x
 
 

@@ -203,7 +203,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         adapter_itemsize=ITEMSIZES.get(adapter_dtype, 4),
         adapter_fused_qkv=facts.get("adapter.implementation", "") == "litgpt_fused_qkv",
         adapter_prompt=int(facts.get("adapter.prompt_length", 0) or 0),
-        modules_to_save=tuple(facts.get("adapter.modules_to_save", ()) or ()),
+        modules_to_save=(*(facts.get("adapter.modules_to_save", ()) or ()), *(TASK_HEADS if objective in CLASSIFIERS else ())),
         quantization=quantization,
         double_quant=bool(facts.get("quantization.double_quant", False)),
         group_size=int(facts.get("quantization.group_size", 128) or 128),
@@ -245,6 +245,11 @@ def workspace_bytes(gpu: Gpu | None) -> int:
 PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
 """Objectives whose forward pass sees two sequences per sample (TRL 1.16: chosen and rejected are concatenated; KTO computes a
 second, mismatched set for its KL term)."""
+
+
+CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
+TASK_HEADS = ("classifier", "score", "qa_outputs")
+"""Heads that PEFT trains in full under a classification task type (peft 0.21.2, `peft_model.py`)."""
 
 
 class _Facts:

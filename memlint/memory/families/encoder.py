@@ -79,16 +79,20 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
     shape_drop = attention_drop
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, shape_drop, causal=False)
-        mixed = attend(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape)
-        mixed = apply(m, out, mixed)
+        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, shape_drop, causal=False, float32_softmax=False)
+        # `core` and `inner_states` stay named as long as the caller's variables hold them in BertAttention and BertLayer.
+        core = attend(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape)
+        mixed = apply(m, out, core)
         if a.model_type != "distilbert":
             mixed = _dropped(m, mixed, hidden_drop, b)
-        x = first(m, ops.add(m, mixed, x))
-        del mixed
-        fed = apply(m, down, parts.activation(m, apply(m, up, x), act))
+        mixed = ops.add(m, mixed, x)
+        x = first(m, mixed)
+        del mixed, core
+        inner_states = parts.activation(m, apply(m, up, x), act)
+        fed = apply(m, down, inner_states)
         fed = _dropped(m, fed, hidden_drop, b)
-        return second(m, ops.add(m, fed, x))
+        fed = ops.add(m, fed, x)
+        return second(m, fed)
 
     return block
 

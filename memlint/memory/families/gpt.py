@@ -51,13 +51,13 @@ class Style:
     table: str = "wte"
     head: str = "lm_head"
     final_norm: bool = True
-    float32_rope: bool = False
+    float32_softmax: bool = True
 
 
 STYLES = {
-    "gpt2": Style(("c_attn",), "c_proj", "c_fc", "c_proj", positions="wpe", residual_dropout="resid_pdrop",
+    "gpt2": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, positions="wpe", residual_dropout="resid_pdrop",
                   attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
-    "gpt_bigcode": Style(("c_attn",), "c_proj", "c_fc", "c_proj", positions="wpe", residual_dropout="resid_pdrop",
+    "gpt_bigcode": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, positions="wpe", residual_dropout="resid_pdrop",
                          attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
     "gpt_neo": Style(("k_proj", "v_proj", "q_proj"), "out_proj", "c_fc", "c_proj", attention_bias=False, positions="wpe",
                      residual_dropout="resid_dropout", attention_dropout="attention_dropout", embedding_dropout="embed_dropout",
@@ -191,7 +191,8 @@ def _block(
             q, k, v = apply(m, projections[0], x), apply(m, projections[1], x), apply(m, projections[2], x)
         if share:
             q, k = parts.rope(m, q, k, tables[-1], share)
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, drop(style.attention_dropout))
+        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, drop(style.attention_dropout),
+                      float32_softmax=style.float32_softmax)
         position_bias = None
         if style.alibi or a.config.get("alibi"):
             position_bias = m.mask or m.new(m.batch * heads * m.sequence, x.itemsize)
