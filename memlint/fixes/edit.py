@@ -102,9 +102,7 @@ def between(path: str, before: str, after: str) -> tuple[Edit, ...]:
     starts = list(itertools.accumulate((len(line) for line in old), initial=0))
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return tuple(
-        Edit(path, starts[i1], starts[i2], "".join(new[j1:j2]))
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
-        if tag != "equal"
+        Edit(path, starts[i1], starts[i2], "".join(new[j1:j2])) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"
     )
 
 

@@ -62,7 +62,7 @@ def set_keys(
     source: Source,
     site: Site,
     values: Mapping[str, Any],
-    place: Span | None = None,  # noqa: ARG001 - only Python needs it
+    place: Span | None = None,
 ) -> tuple[Edit, ...] | None:
     """The edits that give keys of the object at a site these values; see `set_key`."""
     return _set_all(source.path, source.text, site.pointer, values)
@@ -143,9 +143,7 @@ def _insertion(path: str, text: str, node: MappingNode, names: list[str], value:
         return Edit(path, after, after, ", " + _member(names, value, None, "", ""))
     outer = re.match(r"[ \t]*", text[places.starts[places.line_of(start) - 1] :])
     step = indent[len(outer.group()) :] if outer and indent.startswith(outer.group()) else "  "
-    return Edit(
-        path, after, after, "," + places.newline() + indent + _member(names, value, step, indent, places.newline())
-    )
+    return Edit(path, after, after, "," + places.newline() + indent + _member(names, value, step, indent, places.newline()))
 
 
 def _member(names: list[str], value: Any, step: str | None, indent: str, newline: str) -> str:

@@ -102,8 +102,7 @@ class _Search:
             steps
             for size in range(1, MAX_STEPS + 1)
             for steps in combinations(useful, size)
-            if len({step.group for step in steps}) == size
-            and sum(len(step.changes) for step in steps) == len(merged(steps))
+            if len({step.group for step in steps}) == size and sum(len(step.changes) for step in steps) == len(merged(steps))
         ]
         for steps in sorted(groups, key=lambda steps: (sum(step.cost for step in steps), len(steps))):
             if steps in singles:
@@ -126,11 +125,10 @@ class _Search:
 
     def _may_fit(self, steps: Sequence[Step]) -> bool:
         """Whether the steps together are foreseen to leave enough room."""
-        assert self.assessment.gpu is not None  # `plan` has looked
+        gpu = self.assessment.gpu
         peak = max((p - sum(self.saved[s][phase] for s in steps) for phase, p in self.phases.items()), default=0)
-        now = max(self.phases.values(), default=0)
-        foreseen = self.base.required.high - (now - peak)
-        return foreseen <= (self.assessment.gpu.capacity_bytes - self.assessment.context_bytes) * FORESIGHT
+        saved = max(self.phases.values(), default=0) - peak
+        return gpu is not None and self.base.required.high - saved + gpu.context_high <= gpu.capacity_bytes * FORESIGHT
 
 
 def merged(steps: Sequence[Step]) -> dict[str, Any]:

@@ -111,9 +111,7 @@ def set_value(source: Source, place: Span, value: Any) -> tuple[Edit, ...] | Non
     return set_literal(source.path, source.text, place, value)
 
 
-def set_keys(
-    source: Source, site: Site, values: Mapping[str, Any], place: Span | None = None
-) -> tuple[Edit, ...] | None:
+def set_keys(source: Source, site: Site, values: Mapping[str, Any], place: Span | None = None) -> tuple[Edit, ...] | None:
     """The edits that give keywords of the call at a site these values; see `set_arguments`."""
     return set_arguments(source.path, source.text, site.span, values, place)
 
@@ -162,12 +160,7 @@ class _Code:
         """The literal that covers exactly a span."""
         wanted = self.places.range(span)
         for node in ast.walk(module):
-            if (
-                isinstance(node, ast.expr)
-                and node.lineno == span.line
-                and self.range(node) == wanted
-                and _is_literal(node)
-            ):
+            if isinstance(node, ast.expr) and node.lineno == span.line and self.range(node) == wanted and _is_literal(node):
                 return node
         return None
 
@@ -202,9 +195,7 @@ def _insertion(path: str, code: _Code, node: ast.Call, values: Mapping[str, Any]
     line_end = places.line_end(comma or end)
     if line_end > close:  # the call is closed on the line of its last argument
         at = comma or end
-        yield Edit(
-            path, at, at, ("" if comma else ",") + newline + ("," + newline).join(written) + ("," if comma else "")
-        )
+        yield Edit(path, at, at, ("" if comma else ",") + newline + ("," + newline).join(written) + ("," if comma else ""))
         return
     if not comma and line_end == end:
         yield Edit(path, end, end, "," + newline + ("," + newline).join(written))
@@ -279,9 +270,7 @@ def _is_plain_dict(node: ast.expr) -> bool:
 
 
 def _is_dtype(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("torch", "th", "jnp")
-    )
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("torch", "th", "jnp")
 
 
 def _says(node: ast.expr, value: Any) -> bool:

@@ -35,7 +35,7 @@ def set_keys(
     source: Source,
     site: Site,
     values: Mapping[str, Any],
-    place: Span | None = None,  # noqa: ARG001 - only Python needs it
+    place: Span | None = None,
 ) -> tuple[Edit, ...] | None:
     """The edits that give flags of the command at a site these values: none when it has them, None when impossible."""
     command = _Command.at(source, site.span)

@@ -47,11 +47,13 @@ def steps_for(assessment: Assessment) -> list[Step]:
     """Every step that is sound for a run on its card and would change something, least intrusive first."""
     if assessment.gpu is None:
         return []
-    found = [step for rule in RULES for step in rule(assessment.run, assessment.gpu, assessment)]
+    found = [step for rule in RULES for step in rule(assessment.run, assessment.gpu)]
+    if assessment.architecture is not None and assessment.architecture.model_type in NORMALISED_BY_BATCH:
+        found = [step for step in found if step.group != "batch"]
     return sorted(found, key=lambda step: step.cost)
 
 
-def _checkpointing(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _checkpointing(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """Same gradients, a second forward pass: 20-40 % more time."""
     if run.value("checkpointing.enabled", False) is False:
         yield Step("turn gradient checkpointing on", "checkpointing", Safety.SAFE, 1, {"checkpointing.enabled": True})
@@ -60,7 +62,7 @@ def _checkpointing(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterat
         yield Step("checkpoint activations to the CPU", "checkpointing", Safety.SUGGEST, 4, changes)
 
 
-def _frozen_base(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _frozen_base(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """A frozen base gains nothing from 32 bits; a base in training does (master weights)."""
     if run.value("model.dtype") != "float32" or run.value("quantization.method", "none") != "none":
         return
@@ -72,20 +74,20 @@ def _frozen_base(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator
         yield Step(title, "dtype", Safety.SUGGEST, 6, {"model.dtype": "bfloat16"})
 
 
-def _double_quantization(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _double_quantization(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """4.5 -> 4.13 bits a weight."""
     if run.value("quantization.method") == "bnb_4bit" and run.value("quantization.double_quant", False) is False:
         changes = {"quantization.double_quant": True}
         yield Step("quantize the quantization constants too", "double_quant", Safety.SAFE, 1, changes)
 
 
-def _fused_loss(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _fused_loss(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """Same loss up to rounding; needs a kernel library that knows the model."""
     if run.value("loss.logits", "full") == "full" and run.value("objective", "causal_lm") in LOGIT_LOSSES:
         yield Step("use a fused loss that keeps no logits", "loss", Safety.SUGGEST, 2, {"loss.logits": "fused"})
 
 
-def _attention(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _attention(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """Eager attention keeps the score matrices; SDPA computes the same without."""
     attention = run.value("model.attention")
     if attention == "eager":
@@ -96,20 +98,18 @@ def _attention(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[S
         yield Step("use FlashAttention 2", "attention", Safety.SUGGEST, 2.5, changes)
 
 
-def _autocast(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _autocast(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """bfloat16 where the card computes it; float16 would need a loss scaler and can overflow."""
     if run.value("precision") == "fp32" and gpu.bf16 and run.value("model.dtype", "float32") == "float32":
         yield Step("compute in bfloat16 (autocast)", "precision", Safety.UNSAFE, 3, {"precision": "bf16-mixed"})
 
 
-def _micro_batch(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _micro_batch(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """A smaller micro batch with more accumulation: the same effective batch, where the loss allows it."""
     size, steps = run.value("batch.micro_batch_size"), run.value("batch.gradient_accumulation_steps", 1)
     if not isinstance(size, int) or not isinstance(steps, int) or size < 2 or steps < 1:
         return
     if run.value("objective") in GROUPED | CONTRASTIVE or run.value("optimizer.in_backward", False) is True:
-        return
-    if assessment.architecture is not None and assessment.architecture.model_type in NORMALISED_BY_BATCH:
         return
     for factor in (f for f in range(2, size + 1) if size % f == 0):
         small, more = size // factor, steps * factor
@@ -118,7 +118,7 @@ def _micro_batch(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator
         yield Step(title, "batch", Safety.UNSAFE, 3 + factor / size, changes)
 
 
-def _optimizer(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _optimizer(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """8-bit states: 8 -> 2 bytes a parameter. bitsandbytes' optimizers know no sharded or offloaded parameters."""
     sharded = str(run.value("parallel.strategy", "none")).startswith(("zero", "fsdp", "megatron"))
     if run.value("optimizer.name") not in ADAM or sharded or run.value("adapter.method", "none") != "none":
@@ -128,7 +128,7 @@ def _optimizer(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[S
     yield Step("use 8-bit AdamW with paged states", "optimizer", Safety.UNSAFE, 4.5, paged)
 
 
-def _sharding(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _sharding(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """Shard what every GPU holds a copy of, then move it off the GPU."""
     gpus, nodes = run.value("parallel.gpus", 1), run.value("parallel.nodes", 1)
     strategy = run.value("parallel.strategy", "none")
@@ -148,7 +148,7 @@ def _sharding(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[St
         yield Step("move parameters and optimizer states to the CPU", "offload", Safety.SUGGEST, 7, changes)
 
 
-def _adapter(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _adapter(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """Train an adapter instead of the model, or quantize the base below an adapter."""
     if run.value("quantization.method", "none") != "none" or run.value("model.id") is None:
         return
@@ -169,7 +169,7 @@ def _adapter(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Ste
         yield Step("train a LoRA adapter (rank 16) on a 16-bit base", "adapter", Safety.SUGGEST, 8, lora)
 
 
-def _sequence(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[Step]:  # noqa: ARG001
+def _sequence(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """Shorter samples: text is lost."""
     length = run.value("batch.sequence_length")
     if not isinstance(length, int) or isinstance(length, bool):
@@ -181,7 +181,7 @@ def _sequence(run: TrainingRun, gpu: Gpu, assessment: Assessment) -> Iterator[St
             yield Step(title, "sequence", Safety.SUGGEST, 7 + rank, changes)
 
 
-RULES: tuple[Callable[[TrainingRun, Gpu, Assessment], Iterator[Step]], ...] = (
+RULES: tuple[Callable[[TrainingRun, Gpu], Iterator[Step]], ...] = (
     _checkpointing,
     _frozen_base,
     _double_quantization,

@@ -7,7 +7,6 @@ it said before, apart from the one value. What cannot be written that way is not
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from memlint.facts import Site
 from memlint.fixes.edit import Edit, Places, apply, between
+from memlint.fixes.yaml_text import Style, meaning, nested
 from memlint.fixes.yaml_tree import ALIAS, MAPPING, SCALAR, SEQUENCE, Node, Tree, descend, parse, typed
 from memlint.source import Source, Span
 
@@ -61,7 +61,7 @@ def set_keys(
     source: Source,
     site: Site,
     values: Mapping[str, Any],
-    place: Span | None = None,  # noqa: ARG001 - only Python needs it
+    place: Span | None = None,
 ) -> tuple[Edit, ...] | None:
     """The edits that give keys of the mapping at a site these values; see `set_key`."""
     return _set_all(source.path, source.text, site.pointer, values, site.span.line)
@@ -122,26 +122,6 @@ def remove_key(path: str, text: str, pointer: str, key: str, line: int = 1) -> t
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
-    """How a text writes things, so that what is added looks like the rest."""
-
-    newline: str
-    true: str = "true"
-    false: str = "false"
-    indent: int = 2
-
-    @classmethod
-    def of(cls, tree: Tree) -> Style:
-        """The style of a text, by what its plain booleans and nested mappings look like."""
-        words = re.findall(r":[ \t]+(true|True|false|False)\b", tree.text)
-        capital = sum(word[0] in "TF" for word in words) * 2 > len(words)
-        steps = re.search(r"^(?P<outer> *)[\w.-]+:[ \t]*(?:#.*)?\r?\n(?P<inner> +)[\w.-]+:", tree.text, re.MULTILINE)
-        indent = len(steps["inner"]) - len(steps["outer"]) if steps else 2
-        true, false = ("True", "False") if capital else ("true", "false")
-        return cls(Places(tree.text).newline(), true, false, indent if 1 <= indent <= 8 else 2)
-
-
-@dataclass(frozen=True, slots=True)
 class Splice:
     """One replacement in a text, and what it means in events: `first` to `last` give way to `meaning`."""
 
@@ -167,18 +147,18 @@ class Splicer:
 
     def replace(self, node: Node, value: Any, in_flow: bool) -> Splice | None:
         """The splice that gives a written value another one."""
+        if node.kind == SEQUENCE and not node.flow:
+            return self._replace_block(node, value)
         old = self.text[node.start : node.end].rstrip()
         if node.tag or ("\n" in old and "#" in old):
             return None  # a tag would change what the new value means; a comment inside would be lost
-        if node.kind == SEQUENCE and not node.flow:
-            return self._replace_block(node, value)
         if node.kind == MAPPING or node.style in ("|", ">"):
             return None
         if node.kind == SCALAR:
             has = node.value if node.style else typed(node.value)
             if type(has) is type(value) and has == value:
                 return KEEP
-        written = self.render(value, in_flow, node.style)
+        written = self.style.render(value, in_flow, node.style)
         if isinstance(value, bool) and old in ("True", "False", "true", "false"):
             written = written.capitalize() if old[0].isupper() else written.lower()
         before = self.text[node.start - 1 : node.start]
@@ -201,8 +181,7 @@ class Splicer:
         if dash is None:
             return None
         lines = "".join(
-            self.style.newline + dash.group() + self.render(item, False, node.items[-1].style)
-            for item in value[len(old) :]
+            self.style.newline + dash.group() + self.style.render(item, False, node.items[-1].style) for item in value[len(old) :]
         )
         added = tuple(event for item in value[len(old) :] for event in meaning(item))
         return Splice(at, at, lines, node.last - 1, node.last - 1, added)
@@ -213,20 +192,18 @@ class Splicer:
             if not mapping.flow:
                 return None
             inside = mapping.start + 1
-            return Splice(
-                inside, inside, self.flow(path, value), mapping.last - 1, mapping.last - 1, nested(path, value)
-            )
+            return Splice(inside, inside, self.style.flow(path, value), mapping.last - 1, mapping.last - 1, nested(path, value))
         last = mapping.items[-1]
         if mapping.flow:
             at = last.end
-            written = ", " + self.flow(path, value)
+            written = ", " + self.style.flow(path, value)
         else:
             places = Places(self.text)
             at = places.line_end(end_of(last))
             column = self._column(places, mapping)
             if column is None:
                 return None
-            written = self.style.newline + self.block(path, value, column)
+            written = self.style.newline + self.style.block(path, value, column)
         return Splice(at, at, written, mapping.last - 1, mapping.last - 1, nested(path, value))
 
     def override(self, alias: Node, key: Node, mapping: Node, path: str, value: Any) -> Splice | None:
@@ -235,13 +212,13 @@ class Splicer:
         merged = (("ScalarEvent", "<<"), ("AliasEvent", alias.anchor))
         start, *inner = nested(path, value, wrapped=True)
         if mapping.flow:
-            written = f"{{<<: {name}, {self.flow(path, value)}}}"
+            written = f"{{<<: {name}, {self.style.flow(path, value)}}}"
         else:
             column = self._column(Places(self.text), mapping)
             if column is None or self.text[key.end : alias.start].strip() != ":":
                 return None
             pad = self.style.newline + " " * (column + self.style.indent)
-            written = f"{pad}<<: {name}{self.style.newline}" + self.block(path, value, column + self.style.indent)
+            written = f"{pad}<<: {name}{self.style.newline}" + self.style.block(path, value, column + self.style.indent)
         begin = alias.start if mapping.flow else key.end + len(self.text[key.end : alias.start].rstrip())
         return Splice(begin, alias.end, written, alias.first, alias.last, (start, *merged, *inner))
 
@@ -254,7 +231,7 @@ class Splicer:
         if column is None:
             return None
         at = places.line_end(key.end)
-        written = self.style.newline + self.block(path, value, column + self.style.indent)
+        written = self.style.newline + self.style.block(path, value, column + self.style.indent)
         return Splice(at, at, written, null.first, null.last, nested(path, value, wrapped=True))
 
     def _column(self, places: Places, mapping: Node) -> int | None:
@@ -262,68 +239,12 @@ class Splicer:
         columns = {key.start - places.starts[places.line_of(key.start) - 1] for key, _ in mapping.entries()}
         return columns.pop() if len(columns) == 1 else None
 
-    def block(self, path: str, value: Any, column: int) -> str:
-        """`a.b` and a value as block lines; no line end after the last."""
-        *above, leaf = path.split(".")
-        lines = []
-        for depth, name in enumerate(above):
-            lines.append(" " * (column + depth * self.style.indent) + f"{self.render(name, False)}:")
-        pad = " " * (column + len(above) * self.style.indent)
-        lines.append(f"{pad}{self.render(leaf, False)}: {self.render(value, False)}")
-        return self.style.newline.join(lines)
-
-    def flow(self, path: str, value: Any) -> str:
-        """`a.b` and a value as they stand in a flow mapping."""
-        head, _, rest = path.partition(".")
-        inner = f"{{{self.flow(rest, value)}}}" if rest else self.render(value, True)
-        return f"{self.render(head, True)}: {inner}"
-
-    def render(self, value: Any, in_flow: bool, quotes: str = "") -> str:
-        """A value as YAML text; text takes the `quotes` of the value it replaces, and gets some where it needs them."""
-        if isinstance(value, bool):
-            return self.style.true if value else self.style.false
-        if value is None:
-            return "null"
-        if isinstance(value, int):
-            return str(value)
-        if isinstance(value, float):
-            mantissa, e, exponent = repr(value).partition("e")
-            return mantissa + (".0" if e and "." not in mantissa else "") + e + exponent
-        if isinstance(value, Mapping):
-            return "{" + ", ".join(f"{self.render(k, True)}: {self.render(v, True)}" for k, v in value.items()) + "}"
-        if isinstance(value, (list, tuple)):
-            return "[" + ", ".join(self.render(item, True) for item in value) + "]"
-        text = str(value)
-        if quotes == '"' or not text.isprintable():
-            return json.dumps(text, ensure_ascii=not text.isprintable())
-        plain = re.fullmatch(r"[A-Za-z0-9_./$](?:[\w./+@$=<>()-]| (?=\w))*", text) and typed(text) == text
-        if quotes == "'" or not plain or (in_flow and set(text) & set("[]{},")):
-            return "'" + text.replace("'", "''") + "'"
-        return text
-
 
 def end_of(node: Node) -> int:
     """Where the written content of a node ends: its last scalar, not the comments and blank lines after it."""
     while node.kind in (MAPPING, SEQUENCE) and not node.flow and node.items:
         node = node.items[-1]
     return node.end
-
-
-def meaning(value: Any) -> tuple[Any, ...]:
-    """The events that a value consists of, to compare with what was parsed."""
-    if isinstance(value, Mapping):
-        inner = tuple(event for name, item in value.items() for event in (*meaning(name), *meaning(item)))
-        return (("MappingStartEvent",), *inner, ("MappingEndEvent",))
-    if isinstance(value, (list, tuple)):
-        return (("SequenceStartEvent",), *(event for item in value for event in meaning(item)), ("SequenceEndEvent",))
-    return (("ScalarEvent", value),)
-
-
-def nested(path: str, value: Any, wrapped: bool = False) -> tuple[Any, ...]:
-    """The events of `a.b: value`; `wrapped` as a mapping of their own."""
-    head, _, rest = path.partition(".")
-    inner = (("ScalarEvent", head), *(nested(rest, value, wrapped=True) if rest else meaning(value)))
-    return (("MappingStartEvent",), *inner, ("MappingEndEvent",)) if wrapped else inner
 
 
 def _splice(splicer: Splicer, root: Node, path: str, value: Any) -> Splice | None:
