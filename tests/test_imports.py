@@ -1,0 +1,100 @@
+"""What the hook imports, and that no two modules need each other to be imported."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "memlint"
+
+BANNED = {
+    "libcst", "rich", "torch", "transformers", "trl", "peft", "numpy", "pydantic", "typing_extensions", "pygments",
+    "importlib.metadata", "xml.etree", "urllib.request", "http", "ssl", "asyncio", "multiprocessing", "concurrent.futures",
+    "subprocess", "logging", "unittest", "sqlite3", "difflib",
+}  # fmt: skip
+"""Slow, heavy or not ours: none of it may be loaded by `memlint check` when nothing is to be fixed."""
+
+LISTING = """
+import json, sys
+from memlint.cli import main
+code = main(sys.argv[1:])
+print(json.dumps([code, sorted(sys.modules)]))
+"""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "hf_trainer/fits.py",
+        "trl_qlora/does_not_fit.py",
+        "torch_loop/fits.py",
+        "axolotl/fits.yaml",
+        "llama_factory/does_not_fit.yaml",
+    ],
+)
+def test_the_hook_path_imports_only_the_standard_library_and_yaml(path: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING, "check", "--format", "concise", str(ROOT / "examples" / path)],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    code, loaded = json.loads(done.stdout.splitlines()[-1])
+    assert code == (0 if "does_not" not in path else 1)
+    modules = set(loaded)
+    assert not BANNED & modules
+    ours = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+    # What a virtual environment's own start-up (.pth files) loads is not ours to judge.
+    started = subprocess.run(
+        [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert ours - set(started.stdout.split()) <= {"memlint", "yaml", "_yaml", "__main__", "tomli"}
+
+
+def test_no_circle_of_imports() -> None:
+    """Imports at module level only: one inside a function is not run while modules are being loaded."""
+    graph = {module: _imports(path, module) for path in PACKAGE.rglob("*.py") if (module := _name(path))}
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
+        if module not in done:
+            for other in sorted(graph[module] & graph.keys()):
+                visit(other, (*trail, module))
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, ())
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(path: Path, module: str) -> set[str]:
+    """The modules of the package that a file imports while it is loaded; `from package import module` means the module."""
+    found: set[str] = set()
+    pending: list[ast.stmt] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                is_module = (ROOT / (inner.replace(".", "/") + ".py")).exists() or (ROOT / inner.replace(".", "/")).is_dir()
+                found.add(inner if is_module else node.module)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test):
+            pending += [*node.body, *node.orelse]
+        elif isinstance(node, ast.Try):
+            pending += [*node.body, *node.orelse, *node.finalbody, *(s for h in node.handlers for s in h.body)]
+    return found - {module}
