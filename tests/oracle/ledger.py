@@ -30,7 +30,7 @@ class Block:
 class Ledger(TorchDispatchMode):
     """Counts live storages on the CUDA device while active.
 
-    `live` and `peak` are exact bytes since the last `mark`; `rounded_live` and `rounded_peak` count allocator blocks.
+    `live` and `peak` (since the last `mark`) count allocator blocks.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Ledger(TorchDispatchMode):
         self._references: dict[int, weakref.ref[Any]] = {}
         self._outside: set[int] = set()
         self._weights: set[int] = set()
-        self.live = self.peak = self.rounded_live = self.rounded_peak = 0
+        self.live = self.peak = 0
 
     def ignore(self, tensors: Any, weights: bool = False) -> None:
         """Storages that exist already (the caller keeps them alive); casts of weights are marked as such."""
@@ -49,7 +49,7 @@ class Ledger(TorchDispatchMode):
 
     def mark(self) -> None:
         """Start a new phase: the peak is what lives now."""
-        self.peak, self.rounded_peak = self.live, self.rounded_live
+        self.peak = self.live
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -72,15 +72,12 @@ class Ledger(TorchDispatchMode):
             and args[0].untyped_storage()._cdata in self._weights
         )
         self.blocks[key] = Block(nbytes, str(func), tensor.dtype, tuple(tensor.shape), cast)
-        self.live += nbytes
-        self.rounded_live += rounded(nbytes)
+        self.live += rounded(nbytes)
         self.peak = max(self.peak, self.live)
-        self.rounded_peak = max(self.rounded_peak, self.rounded_live)
 
         def gone(_: object, key: int = key) -> None:
             block = self.blocks.pop(key)
             self._references.pop(key, None)
-            self.live -= block.nbytes
-            self.rounded_live -= rounded(block.nbytes)
+            self.live -= rounded(block.nbytes)
 
         self._references[key] = weakref.ref(storage, gone)

@@ -4,7 +4,8 @@
 
 The record: `versions`; `shape` (batch, sequence); `families[model_type]` with `head`, `config` (without the depth), `depth`
 (the config keys that hold it), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
-`weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS` in bytes.
+`weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS` in bytes
+(allocator blocks: multiples of 512; `trainable` is a count).
 """
 
 from __future__ import annotations

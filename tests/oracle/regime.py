@@ -37,3 +37,15 @@ class Regime:
                 self.checkpointing,
             )
         )
+
+    @classmethod
+    def parse(cls, name: str) -> Regime:
+        """The regime of that name."""
+        weights, attention, mask, rest = name.split(".", 3)
+        tuning, checkpointing = rest.rsplit(".", 1)
+        adapter, dropout = "none", 0.0
+        if tuning != "full":
+            _, adapter, text = tuning.split("-")
+            dropout = float(text)
+        dtype, _, autocast = weights.partition("+")
+        return cls(dtype, bool(autocast), attention, mask == "mask", adapter, dropout, checkpointing)

@@ -20,7 +20,7 @@ from transformers import masking_utils
 from .engine import Engine
 from .fake_cuda import fake_cuda
 from .families import BATCH, BY_TYPE, SEQUENCE, VOCAB, Family
-from .ledger import Block, Ledger
+from .ledger import Block, Ledger, rounded
 from .regime import Regime
 
 _HEADS = {
@@ -36,7 +36,7 @@ _TASKS = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS", "seq2s
 
 @dataclass(frozen=True)
 class Step:
-    """Exact bytes of one step, weights and inputs left out (gradients are counted)."""
+    """Bytes of one step in allocator blocks (multiples of 512), weights and inputs left out, gradients counted."""
 
     parameters: int
     trainable: int
@@ -147,11 +147,11 @@ def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequen
             ledger.mark()
             loss.backward()
             backward_peak = ledger.peak
-        copies = sum(block.nbytes for block in blocks if block.of_weight)
+        copies = sum(rounded(block.nbytes) for block in blocks if block.of_weight)
         return Step(
             parameters=sum(p.numel() for p in model.parameters()),
             trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
-            held=sum(block.nbytes for block in blocks) - copies,
+            held=sum(rounded(block.nbytes) for block in blocks) - copies,
             weight_copies=copies,
             outputs=outputs,
             forward_peak=forward_peak,

@@ -1,0 +1,106 @@
+"""What the memory program keeps for backward, against what real model classes keep (tests/oracle/record.json)."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from memlint.facts import TrainingRun, fixed
+from memlint.memory.program import record
+from memlint.memory.setup import setup_of
+from memlint.memory.tensor import Ledger
+from memlint.models.config import from_config
+from memlint.source import Span
+
+RECORD = json.loads((Path(__file__).parents[1] / "oracle" / "record.json").read_text())
+CASES = [(family, regime) for family, entry in RECORD["families"].items() for regime in entry["regimes"]]
+
+
+class Kept(NamedTuple):
+    """Bytes alive between forward and backward (weights and inputs left out), and the two peaks around it."""
+
+    held: int
+    forward_peak: int
+    backward_peak: int
+
+
+def facts_of(head: str, regime: str) -> dict[str, Any]:
+    """The canonical facts of a regime of the record."""
+    weights, attention, mask, rest = regime.split(".", 3)
+    tuning, checkpointing = rest.rsplit(".", 1)
+    dtype, _, autocast = weights.partition("+")
+    facts = {
+        "model.dtype": dtype,
+        "model.attention": attention,
+        "precision": "bf16-mixed" if autocast else {"float32": "fp32", "bfloat16": "bf16-true"}[dtype],
+        "batch.micro_batch_size": RECORD["shape"]["batch"],
+        "batch.sequence_length": RECORD["shape"]["sequence"],
+        "batch.packing": mask == "nomask",
+        "checkpointing.enabled": checkpointing != "off",
+        "checkpointing.use_reentrant": checkpointing == "reentrant",
+        "objective": head,
+        "optimizer.name": "sgd",
+        "adapter.method": "none",
+        "framework.name": "transformers",
+        "framework.version": RECORD["versions"]["transformers"],
+    }
+    if tuning != "full":
+        _, adapter_dtype, dropout = tuning.split("-")
+        facts |= {
+            "adapter.method": "lora",
+            "adapter.r": 8,
+            "adapter.target_modules": "all-linear",
+            "adapter.dtype": adapter_dtype,
+            "adapter.dropout": float(dropout),
+        }
+    return facts
+
+
+@cache
+def predicted(family: str, regime: str, layers: int) -> Kept:
+    """The program's figures for one case of the record."""
+    entry = RECORD["families"][family]
+    config = {"model_type": family, **entry["config"], **dict.fromkeys(entry["depth"], layers)}
+    architecture = from_config(config)
+    run = TrainingRun("record", Span("record", 1, 1, 1, 1), {k: fixed(v) for k, v in facts_of(entry["head"], regime).items()})
+    return kept(record(setup_of(run, architecture, None, []), architecture, layers).ledger)
+
+
+def kept(ledger: Ledger) -> Kept:
+    """Read the figures off the event stream of one step."""
+    inputs = 2 * 8 * RECORD["shape"]["batch"] * RECORD["shape"]["sequence"]
+    forward = next(begin for begin, phase, _ in ledger.segments if phase == "forward")
+    backward = next(begin for begin, phase, _ in ledger.segments if phase == "backward")
+    end = next(begin for begin, phase, _ in ledger.segments if phase == "optimizer_step")
+    live, held, forward_peak, backward_peak = 0, 0, 0, 0
+    for position, event in enumerate(ledger.events[:end]):
+        if position == forward:
+            live = -inputs
+        if position == backward:
+            held = live
+        live += ledger.sizes[event] if event > 0 else -ledger.sizes[-event]
+        if forward <= position < backward:
+            forward_peak = max(forward_peak, live)
+        if position >= backward:
+            backward_peak = max(backward_peak, live)
+    return Kept(held, forward_peak, backward_peak)
+
+
+@pytest.mark.parametrize(("family", "regime"), CASES)
+def test_one_layer_keeps_what_the_real_class_keeps(family: str, regime: str) -> None:
+    """Within 1 % (bytes of one layer = three layers minus two)."""
+    two, three = RECORD["families"][family]["regimes"][regime]
+    real = sum(three[:2]) - sum(two[:2])
+    ours = predicted(family, regime, 3).held - predicted(family, regime, 2).held
+    assert ours == pytest.approx(real, rel=0.01)
+
+
+@pytest.mark.parametrize(("family", "regime"), CASES)
+def test_the_model_keeps_what_the_real_class_keeps(family: str, regime: str) -> None:
+    """Within 1 %, at three layers: embedding, masks, tables, final norm, logits and loss included."""
+    real = sum(RECORD["families"][family]["regimes"][regime][1][:2])
+    assert predicted(family, regime, 3).held == pytest.approx(real, rel=0.01)
