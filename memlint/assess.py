@@ -10,7 +10,7 @@ from typing import Any
 from memlint.config import Settings
 from memlint.facts import Fact, TrainingRun, fixed
 from memlint.gpus import Gpu, all_gpus, find
-from memlint.memory import CannotEstimate, Estimate, estimate
+from memlint.memory import CannotEstimate, Estimate, Interval, estimate
 from memlint.models import Architecture, Lookup, lookup
 
 FITS, TIGHT, DOES_NOT_FIT, UNKNOWN = "fits", "tight", "does_not_fit", "unknown"
@@ -44,9 +44,14 @@ class Assessment:
         return self.gpu.capacity_bytes if self.gpu else None
 
     @property
-    def context_bytes(self) -> int:
-        """The CUDA context and libraries of one process on the target card."""
-        return context_of(self.estimate, self.gpu)
+    def needed(self) -> Interval | None:
+        """What a card must have for the run: required memory and the CUDA context (the target card's, where there is one)."""
+        if self.estimate is None:
+            return None
+        context = int(self.estimate.components.get("context", 0))
+        low, high = (self.gpu.context_low, self.gpu.context_high) if self.gpu else (context, context)
+        required = self.estimate.required
+        return Interval(required.low + low, required.expected + context, required.high + high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +92,18 @@ def target(run: TrainingRun, settings: Settings) -> Gpu | None:
 def judge(estimated: Estimate | None, gpu: Gpu | None) -> str:
     """The verdict: required memory plus the context against the card's usable capacity.
 
-    `does_not_fit` only if the low end exceeds it, `fits` only if the high end does not, `tight` between.
+    `does_not_fit` only if the low ends exceed it, `fits` only if the high ends do not, `tight` between.
     """
     if estimated is None or gpu is None:
         return UNKNOWN
-    room = gpu.capacity_bytes - context_of(estimated, gpu)
-    if estimated.required.low > room:
+    if estimated.required.low + gpu.context_low > gpu.capacity_bytes:
         return DOES_NOT_FIT
-    return FITS if estimated.required.high <= room else TIGHT
+    return FITS if estimated.required.high + gpu.context_high <= gpu.capacity_bytes else TIGHT
 
 
-def context_of(estimated: Estimate | None, gpu: Gpu | None) -> int:
-    """Bytes of the CUDA context on a card: its own where the card is known, else what the estimate assumed."""
-    if gpu is not None:
-        return int(gpu.context_bytes)
-    return int(estimated.components.get("context", 0)) if estimated else 0
+def bf16_of(gpu: Gpu) -> bool | None:
+    """Whether the card computes bfloat16; None for a target that is only a size ("16GB"): such cards come with and without."""
+    return None if gpu.name.endswith(" GB card") else gpu.bf16
 
 
 def verdicts_for(estimated: Estimate, gpus: Iterable[Gpu]) -> tuple[Verdict, ...]:
@@ -174,12 +176,13 @@ def overridden(run: TrainingRun, settings: Settings) -> TrainingRun:
 
 def _decided_by(gpu: Gpu | None, run: TrainingRun) -> TrainingRun:
     """The run with the choices settled that hang on the card's bf16 support."""
-    if gpu is None:
+    supported = bf16_of(gpu) if gpu else None
+    if gpu is None or supported is None:
         return run
     settled: dict[str, Fact] = {}
     for key, fact in run.facts.items():
         if fact.decided_by == "gpu.bf16" and len(fact.choices) == 2:
-            value = fact.choices[0] if gpu.bf16 else fact.choices[1]
+            value = fact.choices[0] if supported else fact.choices[1]
             settled[key] = replace(fixed(value), origin=fact.origin).through(None, f"{gpu.name} decides")
     return run.with_facts(settled) if settled else run
 

@@ -76,9 +76,7 @@ def read(path: Path) -> Baseline:
     return Baseline({entry.fingerprint: entry for entry in entries})
 
 
-def write(
-    path: Path, findings: Iterable[Finding], relative: Callable[[str], str], linted: Iterable[str] = ()
-) -> Baseline:
+def write(path: Path, findings: Iterable[Finding], relative: Callable[[str], str], linted: Iterable[str] = ()) -> Baseline:
     """Write the findings as the baseline, sorted, one entry a line; what was accepted before keeps its reason.
 
     Entries of files that were not `linted` this time stay.

@@ -138,8 +138,7 @@ def _labels(rule: Rule, scope: Facts, span: Span, logical: str) -> Iterator[Labe
 def _fixes(rule: Rule, scope: Facts) -> tuple[Fix, ...]:
     """The rule's fix when every value it sets can be computed."""
     changes = {
-        change.key: change.value.value(scope) if isinstance(change.value, Expression) else change.value
-        for change in rule.changes
+        change.key: change.value.value(scope) if isinstance(change.value, Expression) else change.value for change in rule.changes
     }
     if rule.fix_title is None or any(value is UNKNOWN for value in changes.values()):
         return ()

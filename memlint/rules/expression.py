@@ -176,8 +176,7 @@ def _compile(node: ast.expr) -> Evaluate:
     if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
         operands = [_compile(part) for part in (node.left, *node.comparators)]
         pairs = [
-            _strict(_COMPARE[type(op)], [left, right])
-            for op, left, right in zip(node.ops, operands, operands[1:], strict=False)
+            _strict(_COMPARE[type(op)], [left, right]) for op, left, right in zip(node.ops, operands, operands[1:], strict=False)
         ]
         return pairs[0] if len(pairs) == 1 else _compile_bool(True, pairs)
     if isinstance(node, ast.IfExp):
@@ -318,10 +317,5 @@ def _names(node: ast.expr) -> Iterator[str]:
 
 def _problems(node: ast.expr) -> Iterator[str]:
     for child in ast.walk(node):
-        if (
-            isinstance(child, ast.Call)
-            and isinstance(child.func, ast.Name)
-            and child.func.id == "problem"
-            and child.args
-        ):
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "problem" and child.args:
             yield subject_of(child.args[0]) or ""

@@ -146,9 +146,7 @@ class _Reader:
             when=self._expression(data["when"], "when") if "when" in data else None,
             message=self._template(data["message"], "message"),
             at=self._texts(data, "at"),
-            labels=tuple(
-                (str(key), self._template(text, "labels")) for key, text in self._table(data, "labels").items()
-            ),
+            labels=tuple((str(key), self._template(text, "labels")) for key, text in self._table(data, "labels").items()),
             fix_title=self._template(fix["title"], "fix") if fix.get("title") else None,
             changes=tuple(self._change(key, value) for key, value in (fix.get("changes") or {}).items()),
             safety=self._enum(data, "safety", Safety, Safety.SUGGEST),

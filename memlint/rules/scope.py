@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memlint.assess import FITS, Assessment, largest_micro_batch, largest_sequence
+from memlint.assess import FITS, Assessment, bf16_of, largest_micro_batch, largest_sequence
 from memlint.assess import UNKNOWN as NO_VERDICT
 from memlint.facts import Status
 from memlint.memory import Estimate
@@ -25,53 +25,40 @@ QUANTITIES = ("allocated", "required", "reserved", "device", "needed")
 PHASES = ("load", "forward", "loss", "backward", "optimizer_step", "evaluation")
 VERDICTS = ("fits", "tight", "does_not_fit")
 
-_ESTIMATE: dict[str, Callable[[Estimate, int], Any]] = {
-    "parameters": lambda estimate, _: estimate.parameters,
-    "trainable_parameters": lambda estimate, _: estimate.trainable_parameters,
-    "trainable_share": lambda estimate, _: estimate.trainable_parameters / max(estimate.parameters, 1),
-    "peak_phase": lambda estimate, _: estimate.peak_phase,
+_ESTIMATE: dict[str, Callable[[Estimate], Any]] = {
+    "parameters": lambda estimate: estimate.parameters,
+    "trainable_parameters": lambda estimate: estimate.trainable_parameters,
+    "trainable_share": lambda estimate: estimate.trainable_parameters / max(estimate.parameters, 1),
+    "peak_phase": lambda estimate: estimate.peak_phase,
 }
-
-
-def _add_quantities() -> None:
-    for name in QUANTITIES:
-        for end in ("low", "expected", "high"):
-
-            def quantity(estimate: Estimate, context: int, name: str = name, end: str = end) -> int:
-                if name == "needed":
-                    return int(getattr(estimate.required, end)) + context
-                return int(getattr(getattr(estimate, name), end))
-
-            _ESTIMATE[f"{name}.{end}"] = quantity
-        _ESTIMATE[name] = _ESTIMATE[f"{name}.expected"]
+_INTERVALS = frozenset(f"{name}{end}" for name in QUANTITIES for end in ("", ".low", ".expected", ".high"))
 
 
 def _add_parts() -> None:
     for component in COMPONENTS:
 
-        def held(estimate: Estimate, _: int, component: str = component) -> int:
+        def held(estimate: Estimate, component: str = component) -> int:
             return max((instant.components.get(component, 0) for instant in estimate.timeline), default=0)
 
-        def share(estimate: Estimate, _: int, component: str = component) -> float:
+        def share(estimate: Estimate, component: str = component) -> float:
             return estimate.components.get(component, 0) / max(estimate.allocated.expected, 1)
 
         _ESTIMATE[f"most.{component}"] = held
         _ESTIMATE[f"share.{component}"] = share
     for phase in PHASES:
 
-        def peak(estimate: Estimate, _: int, phase: str = phase) -> int:
+        def peak(estimate: Estimate, phase: str = phase) -> int:
             return max((instant.peak_bytes for instant in estimate.timeline if instant.phase == phase), default=0)
 
         _ESTIMATE[f"phase.{phase}"] = peak
 
 
-_add_quantities()
 _add_parts()
 
 _GPU: Mapping[str, tuple[Kind, Callable[[Any], Any]]] = {
     "name": (Kind.TEXT, lambda gpu: gpu.name),
     "capacity": (Kind.NUMBER, lambda gpu: gpu.capacity_bytes),
-    "bf16": (Kind.BOOL, lambda gpu: gpu.bf16),
+    "bf16": (Kind.BOOL, bf16_of),
     "compute_capability": (
         Kind.NUMBER,
         lambda gpu: gpu.compute_capability and gpu.compute_capability[0] + gpu.compute_capability[1] / 10,
@@ -131,8 +118,15 @@ class Facts:
         return self.assessment.verdict == FITS
 
     def _estimate(self, rest: str) -> Any:
-        estimate, read = self.assessment.estimate, _ESTIMATE.get(rest)
-        return read(estimate, self.assessment.context_bytes) if estimate and read else None
+        estimate = self.assessment.estimate
+        if estimate is None:
+            return None
+        if rest in _INTERVALS:
+            name, _, end = rest.partition(".")
+            interval = self.assessment.needed if name == "needed" else getattr(estimate, name)
+            return getattr(interval, end or "expected")
+        read = _ESTIMATE.get(rest)
+        return read(estimate) if read else None
 
     def _gpu(self, rest: str) -> Any:
         gpu = self.assessment.gpu
@@ -175,7 +169,7 @@ class Names:
         if name == "fits_for_sure":
             return Kind.BOOL
         if head == "estimate":
-            return (Kind.TEXT if rest == "peak_phase" else Kind.NUMBER) if rest in _ESTIMATE else None
+            return (Kind.TEXT if rest == "peak_phase" else Kind.NUMBER) if rest in _ESTIMATE or rest in _INTERVALS else None
         if head == "gpu":
             return _GPU[rest][0] if rest in _GPU else None
         if head == "architecture":

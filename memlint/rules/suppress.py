@@ -123,9 +123,7 @@ def suppressions_of(source: Source, rules: Sequence[Rule]) -> tuple[list[Suppres
                 invalid.append(_invalid(source, comment, f"{name!r} is not a rule{_close_to(name, rules)}"))
             else:
                 found.append(
-                    Suppression(
-                        rule.code, source.path, comment.cell, first, last, reason.strip(), comment, len(named) == 1
-                    )
+                    Suppression(rule.code, source.path, comment.cell, first, last, reason.strip(), comment, len(named) == 1)
                 )
         if not named:
             invalid.append(_invalid(source, comment, "name the rules to ignore: ignore[MEM010]"))
