@@ -160,14 +160,16 @@ def _word_edit(source: Source, start: int, end: int, value: Any) -> tuple[Edit, 
         start, word = inner, default.group(2)
     elif len(word) >= 2 and word[0] in "\"'" and word[-1] == word[0]:
         start, word = start + 1, word[1:-1]
+    written = _plain(value)
+    if word == written or (value is True and word.startswith("--") and not prefix):
+        return ()
     if re.search(r"[$`\\\s\"']", word) or not word or (word.startswith("-") and not prefix):
         return None
-    written = _plain(value)
     if not _same_type(word, value) or re.search(r"[^\w./+,:-]", written):
         return None
     if isinstance(value, bool) and word.islower():
         written = written.lower()
-    return () if word == written else (Edit(source.path, start, start + len(word), written),)
+    return (Edit(source.path, start, start + len(word), written),)
 
 
 def _same_type(word: str, value: Any) -> bool:
