@@ -9,7 +9,8 @@ from pathlib import Path
 
 from memlint.cli.failure import Failure
 from memlint.cli.options import Parser
-from memlint.config import ConfigError, Configs, explain
+from memlint.config import Configs, explain
+from memlint.config_file import ConfigError
 from memlint.report.style import for_stream
 from memlint.report.text import plain
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from memlint.assess import Assessment
 from memlint.cli.options import Parser, add_settings, configs, over_settings
 from memlint.cli.session import Session, gather, git
-from memlint.report.breakdown import needed, verdict_words
+from memlint.report.breakdown import verdict_words
 from memlint.report.style import Style
 from memlint.report.text import code, markdown, size
 from memlint.source import ReadError, Source, decode, kind_of
@@ -108,7 +108,7 @@ def _table(old: dict[tuple[str, int], Assessment], new: dict[tuple[str, int], As
 
 
 def _expected(assessment: Assessment | None) -> int | None:
-    amount = needed(assessment) if assessment else None
+    amount = assessment.needed if assessment else None
     return amount.expected if amount else None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from memlint.assess import Assessment, Verdict, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Session, from_stdin, gather
+from memlint.fixes import Proposal
+from memlint.fixes import plan as make_plan
 from memlint.gpus import Gpu, all_gpus
 from memlint.report.estimate import Answer, needs_plan, render_full, render_json, render_markdown
 from memlint.report.style import Style, for_stream
@@ -54,11 +56,9 @@ def answer(assessment: Assessment) -> Answer:
     cards = sorted((gpu for gpu in all_gpus() if gpu.common), key=lambda gpu: (gpu.capacity_bytes, gpu.name))
     if assessment.gpu is not None:
         cards = [assessment.gpu, *(card for card in cards if card.name != assessment.gpu.name)]
-    plan = ()
+    plan: tuple[Proposal, ...] = ()
     if needs_plan(assessment):
-        from memlint.fixes import plan as make_plan
-
-        plan = tuple(make_plan(assessment))
+        plan = make_plan(assessment)
     return Answer(
         assessment,
         verdicts=verdicts_for(assessment.estimate, cards),

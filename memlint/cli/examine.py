@@ -158,7 +158,5 @@ def with_effects(result: CheckResult) -> CheckResult:
 
 def _effect(fix: Fix, owner: Assessment) -> Remedy:
     after = estimate_with(owner, fix.changes) if fix.changes else None
-    if after is None or owner.estimate is None:
-        return Remedy(fix)
-    context = owner.context_bytes
-    return Remedy(fix, owner.estimate.required.expected + context, after.required.expected + context)
+    before, left = owner.needed, replace(owner, estimate=after).needed
+    return Remedy(fix, before.expected, left.expected) if before and left else Remedy(fix)

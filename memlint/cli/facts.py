@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
-from memlint.cli.session import Session, from_stdin, gather
+from memlint.cli.session import Read, Session, from_stdin, gather
 from memlint.facts import TrainingRun
 from memlint.report.facts import render_full, render_json
 from memlint.report.style import Style, for_stream
 from memlint.source import ReadError
+from memlint.versions import NEWEST, versions_for
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         runs += found.runs
         errors += found.errors if path in inputs.named else ()
         if found.runs:
-            versions.update(dict.fromkeys(session.versions_for(path, found.settings)))
+            versions.update(dict.fromkeys(_in_force(path, found)))
     for name, file in options.format or [("full", None)]:
         style = Style() if file else for_stream(sys.stdout)
         text = render_json(runs, errors) if name == "json" else render_full(runs, errors, list(versions), style)
@@ -43,3 +44,11 @@ def run(arguments: Sequence[str]) -> int:
         else:
             sys.stdout.write(text)
     return 2 if errors else 0
+
+
+def _in_force(path: str, found: Read) -> list[tuple[str, str, str]]:
+    """The libraries whose defaults the runs took, with the version that counts and the place that says so."""
+    versions = versions_for(path, found.settings.versions)
+    notes = " ".join(origin.note for run in found.runs for fact in run.facts.values() for origin in fact.origin)
+    libraries = [name for name in {**NEWEST, **versions.pins} if f"{name} " in notes]
+    return [(name, *versions.of(name)) for name in libraries]

@@ -10,7 +10,8 @@ from pathlib import Path
 from memlint.assess import Assessment, assess, overridden, target
 from memlint.cli import internal_error
 from memlint.cli.failure import Failure
-from memlint.config import ConfigError, Configs, Settings, with_comments
+from memlint.config import Configs, Settings, with_comments
+from memlint.config_file import ConfigError
 from memlint.extract import Project, extract
 from memlint.facts import TrainingRun
 from memlint.source import ReadError, Source

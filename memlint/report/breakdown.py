@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from memlint.assess import Assessment
 from memlint.memory.result import COMPONENTS, Estimate, Interval
 from memlint.report.style import VERDICT_COLOURS, Style
 from memlint.report.text import size
@@ -26,11 +25,6 @@ def interval(amount: Interval, style: Style) -> str:
     if low.endswith(" GiB") and high.endswith(" GiB"):
         low, high = low[:-4], high[:-4]
     return f"{size(amount.expected)} ({low}{style.dash}{high})"
-
-
-def plus(amount: Interval, extra: int) -> Interval:
-    """An interval moved by a fixed number of bytes."""
-    return Interval(amount.low + extra, amount.expected + extra, amount.high + extra)
 
 
 def verdict_words(verdict: str, style: Style) -> str:
@@ -70,10 +64,3 @@ def timeline_rows(estimate: Estimate, capacity: int | None, style: Style) -> lis
         limit = f"  {style.mark} room on the card" if capacity else ""
         rows.append(style.dim(f"{'':<29}{legend}{limit}"))
     return rows
-
-
-def needed(assessment: Assessment) -> Interval | None:
-    """What the card must hold for a step to complete: required memory and the context."""
-    if assessment.estimate is None:
-        return None
-    return plus(assessment.estimate.required, assessment.context_bytes)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memlint.assess import DOES_NOT_FIT, TIGHT, Assessment, Verdict
+from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, Verdict
 from memlint.fixes import Proposal
 from memlint.gpus import Gpu
 from memlint.memory.result import Estimate, Interval
-from memlint.report.breakdown import NAMES, component_rows, interval, needed, timeline_rows, verdict_words
+from memlint.report.breakdown import NAMES, component_rows, interval, timeline_rows, verdict_words
 from memlint.report.excerpt import place
 from memlint.report.facts import facts_object
 from memlint.report.json import dump
@@ -109,11 +109,11 @@ def _run(answer: Answer, style: Style) -> list[str]:
     lines += [f"    {row}" for row in component_rows(estimate, style)]
     lines += [f"    {name:<17}{interval(amount, style)}  {style.dim(why)}" for name, amount, why in _four_numbers(estimate)]
     gpu = assessment.gpu
-    room = gpu.capacity_bytes - assessment.context_bytes if gpu else None
+    room = gpu.capacity_bytes - estimate.components.get("context", 0) if gpu else None
     lines += ["", f"  {style.bold('One step')}", *(f"    {row}" for row in timeline_rows(estimate, room, style))]
     lines += ["", *_verdict_lines(answer, style)]
     if answer.plan:
-        lines += ["", f"  {style.bold('Plan')} (each step alone and what would remain; the smallest change first)"]
+        lines += ["", f"  {style.bold('Plan')}: {_promise(answer.plan)}, the smallest change first"]
         lines += [
             f"    {number}. {plain(p.title)}: {size(estimate.device.expected)} {style.arrow} "
             f"{size(p.device_bytes_after)} ({p.safety.value})"
@@ -122,6 +122,10 @@ def _run(answer: Answer, style: Style) -> list[str]:
     if estimate.assumptions:
         lines += ["", f"  {style.bold('Assumed')}", *(f"    - {plain(text)}" for text in estimate.assumptions)]
     return lines
+
+
+def _promise(plan: Sequence[Proposal]) -> str:
+    return "each of these makes it fit" if plan[0].verdict_after == FITS else "none fits for sure, each of these may"
 
 
 def headline(assessment: Assessment) -> str:
@@ -162,7 +166,7 @@ def _four_numbers(estimate: Estimate) -> list[tuple[str, Interval, str]]:
 
 def _verdict_lines(answer: Answer, style: Style) -> list[str]:
     assessment = answer.assessment
-    amount = needed(assessment)
+    amount = assessment.needed
     lines = []
     rest = list(answer.verdicts)
     if assessment.gpu and amount:
@@ -197,7 +201,7 @@ def render_markdown(answers: Sequence[Answer], errors: Iterable[ReadError]) -> s
 
 def _run_markdown(answer: Answer) -> str:
     assessment = answer.assessment
-    estimate, amount = assessment.estimate, needed(assessment)
+    estimate, amount = assessment.estimate, assessment.needed
     lines = [f"### {code(place(assessment.run.span))}", "", markdown(headline(assessment)), ""]
     if estimate is None or amount is None:
         return "\n".join([*lines, f"No estimate: {markdown(assessment.why_not)}"])

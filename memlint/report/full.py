@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memlint.report.breakdown import component_rows, interval, needed
+from memlint.report.breakdown import component_rows, interval
 from memlint.report.excerpt import excerpt, place
 from memlint.report.result import CheckResult, Remedy
 from memlint.report.style import SEVERITY_COLOURS, Style
@@ -43,7 +43,7 @@ def _finding(finding: Finding, result: CheckResult, style: Style) -> Iterator[st
     gutter = " " * (len(str(finding.span.line)) + 1)
     note = f"{gutter}{style.link('=')} "
     assessment = result.breakdowns.get(finding.fingerprint)
-    amount = needed(assessment) if assessment else None
+    amount = assessment.needed if assessment else None
     if assessment and assessment.estimate and amount:
         phase = assessment.estimate.peak_phase.replace("_", " ")
         room = f" of {size(assessment.gpu.capacity_bytes)} on {assessment.gpu.name}" if assessment.gpu else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint.report.breakdown import NAMES, interval, needed
+from memlint.report.breakdown import NAMES, interval
 from memlint.report.full import summary_line
 from memlint.report.result import CheckResult, gravest_first, relative
 from memlint.report.style import Style
@@ -44,7 +44,7 @@ def _row(finding: Finding, result: CheckResult, style: Style) -> str:
 
 def _memory(finding: Finding, result: CheckResult) -> list[str]:
     assessment = result.breakdowns.get(finding.fingerprint)
-    amount = needed(assessment) if assessment else None
+    amount = assessment.needed if assessment else None
     if assessment is None or assessment.estimate is None or amount is None:
         return []
     room = f" of {size(assessment.gpu.capacity_bytes)} on {markdown(assessment.gpu.name)}" if assessment.gpu else ""
