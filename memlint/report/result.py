@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memlint.assess import Assessment
+from memlint.comments import code_cells
 from memlint.rules.finding import Finding, Fix, Read, Severity
 from memlint.source import ReadError, Span
 
@@ -69,9 +70,8 @@ class CheckResult:
         if source is None:
             return []
         if span.cell:
-            from memlint.read.notebook import cell_lines
-
-            return cell_lines(source, span.cell)
+            cells = dict(code_cells(source.text))
+            return cells.get(span.cell, "").splitlines()
         return source.lines
 
 
