@@ -43,4 +43,12 @@ def _dispatch(source: Source, project: Project) -> Extraction:
         from memlint.frameworks import read_script
 
         return read_script(source, project)
+    if source.kind is Kind.SHELL:
+        from memlint.launch import read_launch
+
+        return read_launch(source, project)
+    if source.kind is Kind.NOTEBOOK:
+        from memlint.launch.notebooks import read_notebook_runs
+
+        return read_notebook_runs(source, project)
     return Extraction()

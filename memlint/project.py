@@ -60,6 +60,13 @@ class Project:
             source = self._texts[key] = read(path, kind)
         return source
 
+    def text(self, path: str) -> str | None:
+        """The text of a file of any kind (a hostfile), or None when it cannot be read."""
+        try:
+            return self.read(path, kind_of(path) or Kind.SHELL).text
+        except ReadError:
+            return None
+
     def exists(self, path: str) -> bool:
         """Whether `path` is a regular file, or a text given in its place."""
         return _key(path) in self._texts or os.path.isfile(path)  # noqa: PTH113 - a hot path, called with strings

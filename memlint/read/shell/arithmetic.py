@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|(\$?\{?[A-Za-z_]\w*\}?|\$\{?\d+\}?|\$\{?#\}?)|(\*\*|<<|>>|[<>=!]=|&&|\|\||[-+*/%()<>?:!]))")
+TOKEN = re.compile(
+    r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|(\$?\{?[A-Za-z_]\w*\}?|\$\{?\d+\}?|\$\{?#\}?)"
+    r"|(\*\*|<<|>>|[<>=!]=|&&|\|\||[-+*/%()<>?:!]))"
+)
 LIMIT = 2**63
-BINARY: tuple[tuple[str, ...], ...] = (("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">"), ("+", "-"), ("*", "/", "%"), ("**",))
+BINARY: tuple[tuple[str, ...], ...] = (
+    ("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">"), ("+", "-"), ("*", "/", "%"), ("**",)
+)  # fmt: skip
+"""Operators from the loosest to the tightest."""
 
 
 class NotArithmetic(Exception):
@@ -92,7 +98,7 @@ def _apply(operator: str, a: int, b: int) -> int:
     if operator == "**":
         if b < 0 or b > 64:
             raise NotArithmetic("exponent")
-        value = a**b
+        value: int = a**b
     else:
         value = {
             "||": lambda: int(bool(a) or bool(b)),

@@ -7,25 +7,25 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from memlint.facts import Status
 from memlint.read.shell.expand import Expander
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import Assignment
 from memlint.read.shell.value import Array, Piece, Value, computed, raw_text, status_of, text_of, unknown_value
-from memlint.facts import Status
 
 if TYPE_CHECKING:
-    from memlint.read.shell.evaluate import _Walk
+    from memlint.read.shell.evaluate import Walk
 
 DECLARE = frozenset({"export", "local", "declare", "typeset", "readonly"})
 PRINTERS = frozenset({"echo", "printf", "print", "cat", "log", "info", "grep", "sed", "awk"})
 """Commands whose arguments are only text."""
 STEP = re.compile(r"\s*([A-Za-z_]\w*)\s*(\+\+|--|[-+*/%]?=(?!=))\s*(.*)", re.DOTALL)
 
-Builtin = Callable[["_Walk", Array, "Value | None", World, Text], "list[World]"]
+Builtin = Callable[["Walk", Array, "Value | None", World, Text], "list[World]"]
 
 
 def declare(
-    walk: _Walk, name: str, words: Array, assignments: list[Assignment], world: World, text: Text
+    walk: Walk, name: str, words: Array, assignments: list[Assignment], world: World, text: Text
 ) -> list[World]:
     """`export`, `local`, `declare`, `readonly`."""
     options = [raw_text(word) for word in words if raw_text(word).startswith("-")]
@@ -40,7 +40,7 @@ def declare(
         # `export $NAME=value` and `export "A=b"` come as words, not as assignments.
         target, equals, _ = raw_text(word).partition("=")
         if equals and target.isidentifier():
-            world.set(target, _after(word, len(target) + 1))
+            world.assign(target, _after(word, len(target) + 1))
     if name == "export" or any("x" in option for option in options):
         world.exported.update(names, (a.name for a in assignments))
     return [world]
@@ -64,51 +64,51 @@ def let(expression: Value, world: World, expander: Expander, text: Text) -> bool
     if match is None:
         return False
     name, operator, right = match.groups()
-    world.set(name, unknown_value(f"${name} is counted", f"${name}", None, -1))
+    world.assign(name, unknown_value(f"${name} is counted", f"${name}", None, -1))
     if operator == "=" and right.strip().isdigit():
-        world.set(name, computed(right.strip(), expression))
+        world.assign(name, computed(right.strip(), expression))
     return True
 
 
-def _let(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _let(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     for word in words:
         let(word, world, walk.expander, text)
     return [world]
 
 
-def _exit(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _exit(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     world.ended = "exit"
     return [world]
 
 
-def _return(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _return(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     world.ended = "return"
     return [world]
 
 
-def _break(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _break(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     world.ended = "break"
     return [world]
 
 
-def _continue(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _continue(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     world.ended = "continue"
     return [world]
 
 
-def _eval(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _eval(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     pieces: list[Piece] = []
     for index, word in enumerate(words):
         pieces.extend((Piece(" "), *word) if index else word)
     return walk.walk_eval(tuple(pieces), world)
 
 
-def _source(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _source(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     link = text_of(words[0]) if words else None
     return walk.walk_source(link, world) if link else [world]
 
 
-def _cd(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _cd(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     targets = [word for word in words if not raw_text(word).startswith("-")]
     target = text_of(targets[0]) if targets else None
     if target is not None and not target.startswith("~"):
@@ -116,7 +116,7 @@ def _cd(walk: _Walk, words: Array, given: Value | None, world: World, text: Text
     return [world]
 
 
-def _set(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _set(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     texts = [raw_text(word) for word in words]
     if "--" in texts:
         rest = words[texts.index("--") + 1 :]
@@ -124,14 +124,14 @@ def _set(walk: _Walk, words: Array, given: Value | None, world: World, text: Tex
     return [world]
 
 
-def _shift(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _shift(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     count = text_of(words[0]) if words else "1"
     if world.arguments is not None and count is not None and count.isdigit():
         world.arguments = world.arguments[int(count) :]
     return [world]
 
 
-def _unset(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _unset(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     for word in words:
         name = raw_text(word)
         world.variables.pop(name, None)
@@ -139,7 +139,7 @@ def _unset(walk: _Walk, words: Array, given: Value | None, world: World, text: T
     return [world]
 
 
-def _read(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _read(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     """`read NAME`, with the text of a here-document or here-string when there is one."""
     names: list[str] = []
     array = False
@@ -154,13 +154,13 @@ def _read(walk: _Walk, words: Array, given: Value | None, world: World, text: Te
             names.append(word)
     for name in names or ["REPLY"]:
         if given is not None and len(names) == 1 and not array:
-            world.set(name, given)
+            world.assign(name, given)
         else:
-            world.set(name, unknown_value(f"${name} is read when the script runs", f"${name}", None, -1))
+            world.assign(name, unknown_value(f"${name} is read when the script runs", f"${name}", None, -1))
     return [world]
 
 
-def _nothing(walk: _Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+def _nothing(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     return [world]
 
 
@@ -179,5 +179,5 @@ TABLE: dict[str, Builtin] = {
     "unset": _unset,
     "read": _read,
     "let": _let,
-    **{name: _nothing for name in (":", "[", "test", "true", "false", "trap", "wait", "shopt", "ulimit", "umask", "popd")},
+    **dict.fromkeys((":", "[", "test", "true", "false", "trap", "wait", "shopt", "ulimit", "umask", "popd"), _nothing),
 }

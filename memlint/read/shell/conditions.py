@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from memlint.facts import Status
 from memlint.read.shell.value import Array, Value, raw_text, status_of, text_of
 
-UNARY = frozenset("-z -n -f -d -e -x -r -w -s -L -h -v -t -b -c -p -S -u -g -k -O -G -N -o".split())
-BINARY = frozenset("= == != =~ < > -eq -ne -lt -le -gt -ge -nt -ot -ef".split())
+UNARY = frozenset(f"-{letter}" for letter in "znfdexrwsLhvtbcpSugkOGNo")
+BINARY = frozenset({"=", "==", "!=", "=~", "<", ">", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"})
 NUMERIC = {
     "-eq": lambda a, b: a == b,
     "-ne": lambda a, b: a != b,

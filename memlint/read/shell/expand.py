@@ -202,7 +202,7 @@ class Expander:
             value = self.value(part.operand, world, text)
             value = softened(value) if absent else value
             if kind == "=":
-                world.set(part.name, value)
+                world.assign(part.name, value)
             return value
         assert held is not None
         return _used(held, part, text)

@@ -1,13 +1,13 @@
-"""What the small commands inside `$(...)` print: enough of echo, expr, seq, cat, dirname, tr, wc, cut and awk for launch scripts."""
+"""What the small commands inside `$(...)` print: enough of echo, expr, seq, dirname, tr, wc, cut and awk for launches."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 
+from memlint.facts import Status
 from memlint.read.shell.arithmetic import NotArithmetic, evaluate
 from memlint.read.shell.value import Array, Piece, Value, computed, raw_text, status_of, text_of
-from memlint.facts import Status
 
 FIELD_COUNT = re.compile(r"\s*\{\s*print\s+NF\s*;?\s*\}\s*")
 FIELD = re.compile(r"\s*\{\s*print\s+\$(\d+)\s*;?\s*\}\s*")

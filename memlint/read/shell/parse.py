@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from memlint.read.shell import words
 from memlint.read.shell.syntax import (
@@ -182,7 +183,7 @@ class Parser:
         return Pipeline(tuple(commands), negated)
 
     def command(self) -> Node:
-        compound = {
+        compounds: dict[str, Callable[[], Node]] = {
             "if": self._if,
             "for": self._for,
             "select": self._for,
@@ -191,7 +192,8 @@ class Parser:
             "case": self._case,
             "{": self._group,
             "[[": self._test,
-        }.get(self.keyword())
+        }
+        compound = compounds.get(self.keyword())
         if compound is not None:
             node = compound()
             redirects = self._redirects()
@@ -353,9 +355,9 @@ class Parser:
         declaring = False
         while True:
             self.blank()
-            if self.position >= len(self.text) or self.text[self.position] in "\n;&|)":
-                if not self.text.startswith("&>", self.position):
-                    break
+            ended = self.position >= len(self.text) or self.text[self.position] in "\n;&|)"
+            if ended and not self.text.startswith("&>", self.position):
+                break
             redirect = self._redirect()
             if redirect is not None:
                 redirects.append(redirect)
@@ -364,7 +366,10 @@ class Parser:
             match = ASSIGNMENT.match(self.text, self.position)
             if match and (not items or declaring):
                 found = self._assignment(match)
-                (items if items else assignments).append(found)  # type: ignore[attr-defined]
+                if items:
+                    items.append(found)
+                else:
+                    assignments.append(found)
                 end = self.position
                 continue
             before = self.position

@@ -47,7 +47,7 @@ class World:
             self.wrapper,
         )
 
-    def set(self, name: str, value: Value | Array) -> None:
+    def assign(self, name: str, value: Value | Array) -> None:
         """Assign a variable."""
         if self.assumed:
             value = [softened(v) for v in value] if isinstance(value, list) else softened(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from memlint.facts import Fact, Origin, Status
 from memlint.source import Span
@@ -124,7 +125,9 @@ def unknown_value(reason: str, raw: str, lines: Lines | None, at: int, *, extern
 
 
 def softened(value: Value) -> Value:
-    """The value as an overridable default."""
+    """The value as an overridable default; an empty one too."""
+    if not value:
+        return (Piece("", status=Status.DEFAULT),)
     return tuple(replace(p, status=Status.DEFAULT) if p.status is Status.FIXED else p for p in value)
 
 
@@ -145,7 +148,7 @@ def fact_of(value: Value, span: Span) -> Fact:
     written = [piece for piece in value if piece.text]
     contiguous = all(
         a.lines is b.lines and a.at >= 0 and b.at == a.at + len(a.text) and a.chain == b.chain
-        for a, b in zip(written, written[1:], strict=False)
+        for a, b in pairwise(written)
     )
     if written and contiguous and written[0].lines is not None and written[0].at >= 0:
         first, last = written[0], written[-1]

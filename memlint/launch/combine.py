@@ -1,0 +1,144 @@
+"""Runs and launches put together: what the launcher decides laid over what the script says, and alternative launches joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from memlint.dialects.settle import settle
+from memlint.facts import Fact, Problem, Status, TrainingRun, choices, unknown
+from memlint.launch.command import Command
+from memlint.source import Span
+
+THROUGH_ACCELERATE = frozenset(
+    {"transformers", "trl", "accelerate", "unsloth", "peft", "llama_factory", "llamafactory", "axolotl"}
+)
+"""Frameworks that take strategy and precision from `accelerate launch` (its environment variables)."""
+PLAIN = frozenset({"none", "dp", "ddp"})
+
+
+def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
+    """The run as this launch starts it: its place is the launch, and the launcher's facts are laid over it."""
+    facts = dict(run.facts)
+    launcher = dict(command.launcher)
+    framework = str(run.value("framework.name", ""))
+    accelerated = framework in THROUGH_ACCELERATE
+    problems = list(run.problems)
+    for key in ("parallel.gpus", "parallel.nodes", "hardware.gpu"):
+        fact = launcher.pop(key, None)
+        if fact is not None and not _states(facts.get(key)):
+            facts[key] = fact
+    strategy = launcher.pop("parallel.strategy", None)
+    distributed = {key: launcher.pop(key) for key in list(launcher) if key.startswith("parallel.")}
+    if strategy is not None:
+        own = facts.get("parallel.strategy")
+        if strategy.value in PLAIN:
+            if own is None or not _states(own) or (own.value in PLAIN and accelerated):
+                facts["parallel.strategy"] = strategy
+        elif accelerated:
+            if own is not None and _states(own) and own.value not in PLAIN:
+                problems += _contradiction("the distributed strategy", strategy, own)
+            else:
+                facts["parallel.strategy"] = strategy
+                facts |= distributed
+    elif "parallel.strategy" not in facts and _data_parallel(facts, command, framework):
+        facts["parallel.strategy"] = facts["parallel.gpus"].with_value("dp").through(None, "one process, several GPUs")
+    if accelerated:
+        for key, fact in launcher.items():
+            own = facts.get(key)
+            if own is None or not _states(own):
+                facts[key] = fact
+            elif key == "precision" and _states(fact) and own.value != fact.value and own.value[:4] != str(fact.value)[:4]:
+                problems += _contradiction("the precision", fact, own)
+    files = tuple(dict.fromkeys(f for f in (command.path, *run.files, command.accelerate_config) if f))
+    return replace(
+        run,
+        path=command.path,
+        span=command.span,
+        facts=settle(facts),
+        files=files,
+        problems=tuple(problems),
+    )
+
+
+def _states(fact: Fact | None) -> bool:
+    """Whether the input itself says it."""
+    return fact is not None and fact.status in (Status.FIXED, Status.CHOICES) and bool(fact.origin)
+
+
+def _data_parallel(facts: dict[str, Fact], command: Command, framework: str) -> bool:
+    """`CUDA_VISIBLE_DEVICES=0,1 python train.py`: the HF Trainer wraps the model in DataParallel (`trainer.py`, `n_gpu > 1`)."""
+    gpus = facts.get("parallel.gpus")
+    return (
+        framework in ("transformers", "trl", "unsloth")
+        and gpus is not None
+        and gpus.known
+        and isinstance(gpus.value, int)
+        and gpus.value > 1
+        and "parallel.gpus" in command.launcher
+    )
+
+
+def _contradiction(what: str, launcher: Fact, script: Fact) -> list[Problem]:
+    ours = next((o.span for o in launcher.origin if o.span is not None), None)
+    theirs = next((o.span for o in script.origin if o.span is not None), None)
+    if ours is None or theirs is None or launcher.value == script.value:
+        return []
+    message = f"{what} is {launcher.value} in the launch configuration and {script.value} in the training arguments"
+    return [Problem("contradiction", message, ours, (theirs,))]
+
+
+# Alternatives ------------------------------------------------------------------------------------------------------------
+
+
+def merged(alternatives: Sequence[Sequence[TrainingRun]]) -> tuple[TrainingRun, ...]:
+    """The runs of one launch line that a script may reach in several ways: where they differ, a fact is a set of choices."""
+    different: list[Sequence[TrainingRun]] = []
+    for runs in alternatives:
+        if runs and not any(_alike(runs, other) for other in different):
+            different.append(runs)
+    if not different:
+        return ()
+    if len(different) == 1:
+        return tuple(different[0])
+    length = max(len(runs) for runs in different)
+    return tuple(_join([runs[index] for runs in different if index < len(runs)]) for index in range(length))
+
+
+def _alike(a: Sequence[TrainingRun], b: Sequence[TrainingRun]) -> bool:
+    return len(a) == len(b) and all(x.facts == y.facts for x, y in zip(a, b, strict=True))
+
+
+def _join(runs: Sequence[TrainingRun]) -> TrainingRun:
+    first = runs[0]
+    facts: dict[str, Fact] = {}
+    for key in dict.fromkeys(key for run in runs for key in run.facts):
+        facts[key] = join([run.facts.get(key) for run in runs])
+    return replace(
+        first,
+        facts=facts,
+        files=tuple(dict.fromkeys(file for run in runs for file in run.files)),
+        sites=tuple(dict.fromkeys(site for run in runs for site in run.sites)),
+        problems=tuple(dict.fromkeys(problem for run in runs for problem in run.problems)),
+    )
+
+
+def join(facts: Sequence[Fact | None]) -> Fact:
+    """One fact for several ways to the same line."""
+    known = [fact for fact in facts if fact is not None]
+    if all(fact is not None and fact.values == known[0].values and fact.known == known[0].known for fact in facts):
+        weakest = next((fact for fact in known if fact.status is Status.DEFAULT), known[0])
+        return weakest if known[0].values else known[0]
+    span = _place(known[0])
+    for fact in facts:
+        if fact is None:
+            return unknown("only some of the ways to this launch say it", span)
+        if fact.status is Status.UNKNOWN:
+            return fact
+    found = choices((value for fact in known for value in fact.values), span)
+    origins = tuple(dict.fromkeys(origin for fact in known for origin in fact.origin[:1]))
+    return replace(found, origin=origins or found.origin)
+
+
+def _place(fact: Fact) -> Span | None:
+    return next((origin.span for origin in fact.origin if origin.span is not None), None)

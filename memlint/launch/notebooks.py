@@ -1,0 +1,181 @@
+"""The training runs of a notebook: its Python program, and the launches in `!` lines and `%%bash` cells."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from memlint.facts import Extraction, Fact, Origin, Status, TrainingRun, fixed
+from memlint.launch.read import launched, walk
+from memlint.launch.relocate import Origins, moved, relocated
+from memlint.project import Project
+from memlint.read.notebook import Notebook, ShellText, read_notebook
+from memlint.read.shell import Joined, Lines, Piece, ShellError, Value
+from memlint.source import Kind, ReadError, Source, Span, kind_of
+
+VARIABLE = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
+"""What IPython replaces in a `!` line by the value of a Python variable."""
+
+
+def read_notebook_runs(source: Source, project: Project) -> Extraction:
+    """Every training run of a notebook, in the order of its cells. Raises `ReadError` when it is no notebook."""
+    notebook = read_notebook(source)
+    written, origins = _files(notebook)
+    if written:
+        project = project.with_texts(written)
+    runs, errors = _python(notebook, project)
+    started = _shell(notebook, project)
+    found = [relocated(run, origins) for run in (*runs, *started.runs)]
+    found.sort(key=lambda run: (run.span.cell, run.span.line))
+    card = _card(notebook)
+    if card is not None:
+        found = [run if "hardware.gpu" in run.facts else run.with_facts({"hardware.gpu": card}) for run in found]
+    return Extraction(tuple(found), (*errors, *started.errors))
+
+
+def _files(notebook: Notebook) -> tuple[dict[str, Source], dict[str, Origins]]:
+    """The files that `%%writefile` cells write, and where their text stands."""
+    base = Path(notebook.path).parent
+    sources: dict[str, Source] = {}
+    origins: dict[str, Origins] = {}
+    for file in notebook.files:
+        kind = kind_of(file.path)
+        name = (base / file.path).as_posix()
+        if kind is None or file.append:
+            continue
+        sources[name] = Source(name, kind, file.text)
+        origins[name] = Lines(notebook.path, file.text, cell=file.cell, line=2)
+    return sources, origins
+
+
+def _card(notebook: Notebook) -> Fact | None:
+    """The accelerator of the notebook's metadata; Kaggle writes `nvidiaTeslaT4`."""
+    from memlint.gpus import find
+
+    name = notebook.gpu.removeprefix("nvidiaTesla").removeprefix("nvidia")
+    if not name or find(name) is None:
+        return None
+    return fixed(name, Span(notebook.path, 1), "the notebook's metadata")
+
+
+# Python ------------------------------------------------------------------------------------------------------------------
+
+
+def _python(notebook: Notebook, project: Project) -> tuple[list[TrainingRun], list[ReadError]]:
+    """The runs of the cells as one program. A cell that is not Python is left out, as it fails alone when it runs."""
+    from memlint.frameworks import read_script
+
+    errors: list[ReadError] = []
+    program = notebook.program
+    if not program.strip():
+        return [], []
+    for _ in range(20):
+        found = read_script(Source(notebook.path, Kind.PYTHON, program), project)
+        if not found.errors:
+            break
+        error = found.errors[0]
+        place = notebook.place(Span(error.path, error.line, error.column))
+        errors.append(ReadError(f"cell {place.cell}: {error.message}", error.path, place.line, place.column))
+        shorter = notebook.without(place.cell, program)
+        if shorter == program or error.path != notebook.path:
+            break
+        program = shorter
+    return [moved(run, notebook.place) for run in found.runs], errors
+
+
+# Shell -------------------------------------------------------------------------------------------------------------------
+
+
+def _shell(notebook: Notebook, project: Project) -> Extraction:
+    """The launches of the shell lines, in order; `%cd` and `%env` last until the end."""
+    runs: list[TrainingRun] = []
+    errors: list[ReadError] = []
+    if not notebook.shell:
+        return Extraction()
+    variables = _variables(notebook)
+    environment = {name: value for name, value in variables.items() if name.startswith("environ ")}
+    environment = {name.removeprefix("environ "): value for name, value in environment.items() if value is not None}
+    directory: str | None = None
+    for shell in notebook.shell:
+        lines = Lines(notebook.path, shell.text, cell=shell.cell, line=shell.line, column=shell.column)
+        if shell.kind == "cd":
+            directory = (Path(directory or "") / shell.text.strip().strip("\"'")).as_posix()
+        elif shell.kind == "env":
+            name, value = _setting(shell, lines)
+            environment[name] = value
+        else:
+            joined = Joined(_interpolated(lines, variables)) if shell.kind == "line" else lines
+            try:
+                script = walk(joined, notebook.path, project, environment, directory)
+            except ShellError:
+                continue  # A line that the shell refuses fails alone when its cell runs.
+            found = launched(script, {}, project, notebook.path)
+            runs.extend(found.runs)
+            errors.extend(found.errors)
+    return Extraction(tuple(runs), tuple(errors))
+
+
+def _setting(shell: ShellText, lines: Lines) -> tuple[str, Value]:
+    """`%env NAME=value` and `%env NAME value`."""
+    match = re.match(r"\s*(\w+)\s*[=\s]\s*(.*?)\s*$", shell.text, re.DOTALL)
+    if match is None:
+        return shell.text.strip(), ()
+    return match.group(1), lines.pieces(match.start(2), match.end(2))
+
+
+def _interpolated(lines: Lines, variables: dict[str, Value | None]) -> Value:
+    """A `!` line with Python variables in place; text that is no variable of the notebook is left to the shell."""
+    pieces: list[Piece] = []
+    start = 0
+    for match in VARIABLE.finditer(lines.text):
+        name = match.group(1) or match.group(2)
+        if name not in variables:
+            continue
+        pieces.extend(lines.pieces(start, match.start()))
+        value = variables[name]
+        if value is None:
+            reason = f"the Python variable {name} is not a constant"
+            value = (Piece(match.group(), lines, match.start(), Status.UNKNOWN, reason),)
+        pieces.extend(value)
+        start = match.end()
+    pieces.extend(lines.pieces(start, len(lines.text)))
+    return tuple(piece for piece in pieces if piece.text)
+
+
+def _variables(notebook: Notebook) -> dict[str, Value | None]:
+    """Python variables of the top level: their text, or None when they are not one constant.
+
+    `os.environ["NAME"] = constant` is there as `environ NAME`.
+    """
+    found: dict[str, Value | None] = {}
+    for first, text in notebook.python_cells():
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        for name, node in _assigned(tree):
+            constant = node.value if isinstance(node, ast.Constant) else None
+            if not isinstance(constant, (str, int, float)):
+                found[name] = None
+                continue
+            row = first + node.lineno - 1
+            span = notebook.place(Span(notebook.path, row, node.col_offset + 1, row, (node.end_col_offset or 0) + 1))
+            piece = Piece(str(constant), chain=(Origin(span, name),))
+            before = found.get(name)
+            known = before is not None and before[0].text == piece.text
+            found[name] = (piece,) if name not in found or known else None
+    return found
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in tree.body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+            elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+                if ast.unparse(target.value) in ("os.environ", "environ"):
+                    yield f"environ {target.slice.value}", node.value

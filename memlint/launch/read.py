@@ -1,0 +1,172 @@
+"""From a shell text to the training runs that it launches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from memlint.facts import Extraction, Problem, TrainingRun
+from memlint.launch import slurm
+from memlint.launch.combine import merged, with_launch
+from memlint.launch.command import Command
+from memlint.launch.launchers import command as command_of
+from memlint.launch.recipes import read_recipe, recipe, tool_launcher
+from memlint.launch.relocate import Origins, relocated
+from memlint.launch.words import arguments, text
+from memlint.launch.wrappers import unwrap
+from memlint.project import Project
+from memlint.read.shell import Joined, Lines, Script, ShellError, Value, evaluate
+from memlint.source import Kind, ReadError, Source, Span, kind_of
+
+MAX_LAUNCHES = 64
+"""Distinct launches that are followed in one file; ways to one launch count each."""
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+LLAMA_FACTORY_FLAGS = frozenset({"stage", "finetuning_type", "dataset", "template", "do_train"})
+
+
+def read_launch(source: Source, project: Project) -> Extraction:
+    """The training runs that a shell script launches, in source order: one for each launch line that trains."""
+    lines = Lines(source.path, "\n".join(source.lines))
+    allocation = slurm.headers(lines)
+    try:
+        script = walk(lines, source.path, project, slurm.environment(allocation))
+    except ShellError as error:
+        place = lines.span(error.offset, error.offset)
+        return Extraction(errors=(ReadError(f"not valid shell text: {error.message}", source.path, place.line, place.column),))
+    return launched(script, allocation, project, source.path)
+
+
+def walk(
+    shell: Lines | Joined, path: str, project: Project, environment: Mapping[str, Value], directory: str | None = None
+) -> Script:
+    """The commands of a shell text that stands in the file `path`. Raises `ShellError`."""
+    absolute = Path(os.path.abspath(path)).as_posix()  # noqa: PTH100 - links are not followed
+
+    def follow(link: str, directory: str | None) -> Lines | None:
+        target = project.resolve(link, path, directory=directory)
+        if target is None or os.path.abspath(target) == absolute:  # noqa: PTH100 - spelling only
+            return None
+        content = project.text(target)
+        return None if content is None else Lines(target, content.replace("\r\n", "\n"))
+
+    return evaluate(shell, path=absolute, environment=environment, directory=directory, follow=follow)
+
+
+def launched(script: Script, allocation: slurm.Options, project: Project, path: str) -> Extraction:
+    """The runs of a script's commands. Alternatives of one line become one run with choices."""
+    written, origins = _written(script, path)
+    if written:
+        project = project.with_texts(written)
+    ways: dict[Span, list[tuple[TrainingRun, ...]]] = {}
+    errors: dict[tuple[str, int, str], ReadError] = {}
+    seen: list[Command] = []
+    for invocation in script.invocations:
+        bare = unwrap(invocation)
+        found = None if bare is None else command_of(bare, allocation, invocation.span, project, path, invocation.directory)
+        if found is None:
+            continue
+        found = replace(found, passthrough=invocation.passthrough)
+        if found in seen or len(seen) >= MAX_LAUNCHES:
+            continue
+        seen.append(found)
+        extraction = read_command(found, project)
+        ways.setdefault(invocation.span, []).append(extraction.runs)
+        for error in extraction.errors:
+            errors[error.path, error.line, error.message] = error
+    runs = [run for span in sorted(ways) for run in merged(ways[span])]
+    problems = _cut_short(script, runs)
+    runs = [replace(run, problems=(*run.problems, *problems.get(run.span, ()))) for run in runs]
+    return Extraction(tuple(relocated(run, origins) for run in runs), tuple(errors.values()))
+
+
+def read_command(command: Command, project: Project) -> Extraction:
+    """The runs of one launch: through the tool's dialect, or through the script that it starts."""
+    tool = recipe(command)
+    if tool is not None:
+        run = read_recipe(command, tool, project)
+        return Extraction() if run is None else Extraction((with_launch(run, tool_launcher(command, tool, run)),))
+    source = _script(command, project)
+    found = Extraction()
+    if source is not None and source.kind is Kind.PYTHON:
+        from memlint.frameworks import read_script
+
+        found = read_script(source, project, command)
+    if not found.runs:
+        run = _configured(command, project, missing=source is None)
+        if run is not None:
+            return Extraction((with_launch(run, command),), found.errors)
+    return Extraction(tuple(with_launch(run, command) for run in found.runs), found.errors)
+
+
+def _script(command: Command, project: Project) -> Source | None:
+    """The Python file that a launch starts."""
+    names = [command.program]
+    if command.module:
+        inside = command.program.replace(".", "/")
+        names = [f"{inside}.py", f"{inside}/__main__.py", f"src/{inside}.py", f"src/{inside}/__main__.py"]
+    for name in names:
+        path = project.resolve(name, command.path, directory=command.directory)
+        if path is not None:
+            try:
+                return project.read(path, kind_of(path) or Kind.PYTHON)
+            except ReadError:
+                return None
+    return None
+
+
+def _configured(command: Command, project: Project, *, missing: bool) -> TrainingRun | None:
+    """A script that cannot be read (or holds no training itself) with a training configuration among its arguments."""
+    from memlint.dialects import recognise
+    from memlint.dialects.context import first_document
+    from memlint.launch.recipes import Recipe
+
+    native, rest = arguments(command.argv)
+    links = [fact for fact in (*native.values(), *rest) if fact.known and text(fact).endswith(CONFIG_SUFFIXES)]
+    for link in links[:8]:
+        source = project.read_link(text(link), command.path, directory=command.directory)
+        try:
+            document = first_document(source) if source is not None else None
+        except ReadError:
+            continue
+        known = recognise(document) if document is not None else None
+        if known is not None and not known[0].FRAGMENT:
+            over = {name: fact for name, fact in native.items() if fact is not link}
+            dialect = known[0].__name__.rpartition(".")[2] if hasattr(known[0], "__name__") else known[0].NAME
+            return read_recipe(command, Recipe(dialect, link, over, command.launcher, {}), project)
+    if missing and len(LLAMA_FACTORY_FLAGS & native.keys()) >= 3 and "finetuning_type" in native:
+        return read_recipe(command, Recipe("llama_factory", None, native, command.launcher, {}), project)
+    return None
+
+
+def _written(script: Script, path: str) -> tuple[dict[str, Source], dict[str, Origins]]:
+    """The files that the script writes, beside it, and where their text stands in it."""
+    base = Path(path).parent
+    sources: dict[str, Source] = {}
+    origins: dict[str, Origins] = {}
+    for file in script.written:
+        kind = kind_of(file.path)
+        if kind is not None and not file.path.startswith(("/dev", "~")):
+            name = (base / file.path).as_posix()
+            sources[name] = Source(name, kind, file.text.text)
+            origins[name] = file.text
+    return sources, origins
+
+
+def _cut_short(script: Script, runs: Iterable[TrainingRun]) -> dict[Span, tuple[Problem, ...]]:
+    """Options that stand as a command of their own: a comment or a blank after `\\` ended the launch above them."""
+    found: dict[Span, tuple[Problem, ...]] = {}
+    ends = {(run.path, run.span.end_line): run.span for run in runs}
+    for invocation in script.invocations:
+        first = text(invocation.words[0]) if invocation.words else ""
+        if not first.startswith("--"):
+            continue
+        above = [span for (path, line), span in ends.items() if path == invocation.span.path and line < invocation.span.line]
+        if not above or invocation.span.line - max(above).end_line > 40:
+            continue
+        message = f"{first} is not part of the launch above: a comment line or a blank after the backslash ends a command"
+        problem = Problem("launch-cut-short", message, invocation.span, (max(above),))
+        if problem not in found.get(max(above), ()):
+            found[max(above)] = (*found.get(max(above), ()), problem)
+    return found
