@@ -32,6 +32,16 @@ from memlint.config_file import (
 )
 from memlint.source import Source
 
+__all__ = [
+    "ConfigError",
+    "Configs",
+    "Pattern",
+    "Settings",
+    "explain",
+    "settings_for",
+    "with_comments",
+]
+
 MAX_EXTENDS = 16
 
 
@@ -157,9 +167,7 @@ def explain(path: str | Path, configs: Configs | None = None) -> list[tuple[str,
         attribute = name.replace("-", "_")
         if attribute in TABLES:
             table: Mapping[str, Any] = getattr(settings, attribute)
-            rows += [
-                (f"{name}.{key}", value, settings.origins.get(f"{name}.{key}", "")) for key, value in table.items()
-            ]
+            rows += [(f"{name}.{key}", value, settings.origins.get(f"{name}.{key}", "")) for key, value in table.items()]
         elif attribute != "per_path":
             value = getattr(settings, attribute)
             shown = [p.glob if isinstance(p, Pattern) else str(p) for p in value] if isinstance(value, tuple) else value
@@ -206,7 +214,9 @@ def _extended(path: Path, text: str, value: Any, extended_by: tuple[Path, ...]) 
 
 def _with_values(base: Settings, values: Mapping[str, Any], origin: str) -> Settings:
     """`base` with values of a section on top: lists and scalars replace, tables are added to key by key."""
-    merged = {name: {**getattr(base, name), **value} if name in TABLES else value for name, value in values.items()}
+    merged: dict[str, Any] = {
+        name: {**getattr(base, name), **value} if name in TABLES else value for name, value in values.items()
+    }
     if "per_path" in merged:
         merged["per_path"] = (*base.per_path, *merged["per_path"])
     return replace(base, **merged, origins={**base.origins, **dict.fromkeys(_flat_names(values), origin)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def _set_table(value: Any, _: Path) -> dict[str, Any]:
             if isinstance(item, Mapping) and name != "model.config":
                 collect(item, f"{name}.")
             else:
-                flat[name] = _entry(lambda item, name=name: check(name, item), item, key)
+                flat[name] = _entry(partial(check, name), item, key)
 
     collect(_table(value), "")
     return flat

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from memlint.assess import Assessment
 from memlint.config import ConfigError, Settings
 from memlint.facts import Fact, Problem, Status
-from memlint.rules.expression import UNKNOWN, Expression, ExpressionError, Unknown
+from memlint.rules.expression import UNKNOWN, ExpressionError, Unknown
 from memlint.rules.finding import Confidence, Finding, Fix, Label, ordered
 from memlint.rules.kinds import Kind
 from memlint.rules.kinds import check as check_kinds
@@ -137,9 +138,10 @@ def _labels(rule: Rule, scope: Facts, span: Span, logical: str) -> Iterator[Labe
 
 def _fixes(rule: Rule, scope: Facts) -> tuple[Fix, ...]:
     """The rule's fix when every value it sets can be computed."""
-    changes = {
-        change.key: change.value.value(scope) if isinstance(change.value, Expression) else change.value for change in rule.changes
-    }
+    changes: dict[str, Any] = {}
+    for change in rule.changes:
+        expression = change.expression
+        changes[change.key] = expression.value(scope) if expression else change.value
     if rule.fix_title is None or any(value is UNKNOWN for value in changes.values()):
         return ()
     return (Fix(rule.fix_title.render(scope), changes, rule.safety),)
@@ -194,13 +196,10 @@ def verify(rule: Rule) -> None:
     try:
         if rule.when:
             check_kinds(rule.when, names)
-        for template in templates:
-            for _, expression, _ in template.pieces:
-                if expression:
-                    check_kinds(expression, names, Kind.ANY)
-        for change in rule.changes:
-            if isinstance(change.value, Expression):
-                check_kinds(change.value, names, Kind.ANY)
+        for expression in (part for template in templates for part in template.expressions()):
+            check_kinds(expression, names, Kind.ANY)
+        for expression in filter(None, (change.expression for change in rule.changes)):
+            check_kinds(expression, names, Kind.ANY)
         for key in (*rule.at, *(key for key, _ in rule.labels), *(change.key for change in rule.changes)):
             if key not in KEYS:
                 raise ExpressionError(f"there is no fact {key!r}")

@@ -20,6 +20,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from itertools import product
 from typing import Any, Protocol
 
@@ -113,6 +114,7 @@ LAZY = frozenset({"largest.micro_batch", "largest.sequence_length"})
 """Names that cost a search: looked up only when evaluation reaches them."""
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
     """Compile an expression; raises `ExpressionError` for anything outside the language."""
     if len(text) > MAX_LENGTH:

@@ -45,35 +45,45 @@ class PageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text with expressions in it: literal pieces, each followed by an expression and its format (the last by none)."""
+    """Text with expressions in it."""
 
-    pieces: tuple[tuple[str, Expression | None, str], ...]
+    text: str
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """The expressions in it; raises `ExpressionError`, also for a format that does not exist."""
+        placeholders = _PLACEHOLDER.findall(self.text)
+        for _, form in placeholders:
+            if form and form not in _FORMS:
+                raise ExpressionError(f"there is no format {form!r}, only {', '.join(_FORMS)}")
+        return tuple(parse(text) for text, _ in placeholders)
 
     def render(self, scope: Scope) -> str:
         """The text with every expression replaced; an unknown one reads "unknown", several values "a or b"."""
-        return "".join(
-            literal if expression is None else literal + _rendered(expression, form, scope)
-            for literal, expression, form in self.pieces
-        )
+        return _PLACEHOLDER.sub(lambda match: _rendered(parse(match.group(1)), match.group(2) or "", scope), self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a fix sets one fact to: a value, or an expression that gives it."""
+    """What a fix sets one fact to: a value, or an expression (`= ...`) that gives it."""
 
     key: str
     value: Any
 
+    @property
+    def expression(self) -> Expression | None:
+        """The expression, when it is one."""
+        return parse(self.value[1:]) if isinstance(self.value, str) and self.value.startswith("=") else None
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, as its page's front matter says."""
+    """One rule, as its page's front matter says. Expressions are compiled when they are first asked for."""
 
     code: str
     name: str
     severity: Severity
     since: str
-    when: Expression | None
+    condition: str
     message: Template
     at: tuple[str, ...] = ()
     labels: tuple[tuple[str, Template], ...] = ()
@@ -86,6 +96,11 @@ class Rule:
     references: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     path: str = ""
+
+    @property
+    def when(self) -> Expression | None:
+        """The compiled condition; None for a rule that memlint raises itself."""
+        return parse(self.condition) if self.condition else None
 
     @property
     def page(self) -> str:
@@ -143,12 +158,12 @@ class _Reader:
             name=self._matching(data, "name", r"[a-z0-9]+(-[a-z0-9]+)*"),
             severity=self._enum(data, "severity", Severity, Severity.WARNING),
             since=str(data["since"]),
-            when=self._expression(data["when"], "when") if "when" in data else None,
-            message=self._template(data["message"], "message"),
+            condition=str(data.get("when", "")).strip(),
+            message=Template(str(data["message"]).strip()),
             at=self._texts(data, "at"),
-            labels=tuple((str(key), self._template(text, "labels")) for key, text in self._table(data, "labels").items()),
-            fix_title=self._template(fix["title"], "fix") if fix.get("title") else None,
-            changes=tuple(self._change(key, value) for key, value in (fix.get("changes") or {}).items()),
+            labels=tuple((str(key), Template(str(text).strip())) for key, text in self._table(data, "labels").items()),
+            fix_title=Template(str(fix["title"]).strip()) if fix.get("title") else None,
+            changes=tuple(Change(str(key), value) for key, value in (fix.get("changes") or {}).items()),
             safety=self._enum(data, "safety", Safety, Safety.SUGGEST),
             confidence=self._enum(data, "confidence", Confidence, Confidence.PROVED),
             versions=str(data.get("versions", "")),
@@ -194,29 +209,6 @@ class _Reader:
         if not isinstance(value, dict):
             raise self._error(f"{key}: expected a mapping", key)
         return value
-
-    def _expression(self, value: Any, key: str) -> Expression:
-        try:
-            return parse(value if isinstance(value, str) else str(value).lower())
-        except ExpressionError as error:
-            raise self._error(f"{key}: {error}", key) from None
-
-    def _template(self, text: Any, key: str) -> Template:
-        text = str(text).strip()
-        pieces: list[tuple[str, Expression | None, str]] = []
-        position = 0
-        for match in _PLACEHOLDER.finditer(text):
-            form = match.group(2) or ""
-            if form not in ("", *_FORMS):
-                raise self._error(f"{key}: no format {form!r}; there are {', '.join(_FORMS)}", key)
-            pieces.append((text[position : match.start()], self._expression(match.group(1), key), form))
-            position = match.end()
-        return Template((*pieces, (text[position:], None, "")))
-
-    def _change(self, key: Any, value: Any) -> Change:
-        if isinstance(value, str) and value.startswith("="):
-            value = self._expression(value[1:], "fix")
-        return Change(str(key), value)
 
 
 _REQUIRED = ("code", "name", "severity", "since", "message")
