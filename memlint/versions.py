@@ -58,3 +58,8 @@ class Versions:
 
 
 __all__ = ["NEWEST", "Iterator", "Path", "Pin", "Versions", "version_key"]
+
+
+def versions_for(path: str, pinned: Mapping[str, str] | None = None) -> Versions:
+    """The versions in force for a file; `pinned` are versions stated by hand, which win."""
+    return Versions({library: Pin(version, "configuration") for library, version in (pinned or {}).items()})

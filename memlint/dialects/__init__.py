@@ -1,0 +1,133 @@
+"""Every way in which a training run is written down, and the door to the configuration files among them.
+
+A dialect is a small module with `NAME`, `recognise`, `facts` and `write`; the argument dialects (`hf_arguments`, `trl`, `peft`, ...)
+have no files of their own and are shared with the readers of Python and shell.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+from memlint.dialects.context import Context, Dialect, Links
+from memlint.dialects.settle import settle
+from memlint.facts import Extraction, Site, TrainingRun
+from memlint.read.document import Document, MappingNode, flatten
+from memlint.read.interpolate import interpolated
+from memlint.source import Kind, ReadError, Source, Span
+
+CONFIGURATIONS: dict[str, frozenset[str]] = {
+    "run_yaml": frozenset({"schema"}),
+    "axolotl": frozenset({"base_model"}),
+    "torchtune": frozenset({"model", "tokenizer", "checkpointer"}),
+    "litgpt": frozenset({"checkpoint_dir", "model_name", "train"}),
+    "verl": frozenset({"actor_rollout_ref", "data", "trainer"}),
+    "llama_factory": frozenset({"model_name_or_path", "finetuning_type", "stage", "dist_config", "peft_config", "cutoff_len"}),
+    "llama_factory_v1": frozenset({"dist_config", "peft_config", "quant_config", "cutoff_len", "kernel_config"}),
+    "ms_swift": frozenset({"tuner_type", "train_type", "sft_type", "model", "model_type"}),
+    "accelerate": frozenset({"distributed_type", "compute_environment", "num_processes", "fsdp_config", "deepspeed_config"}),
+    "deepspeed": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer"}),
+    "trl_yaml": frozenset({"model_name_or_path", "per_device_train_batch_size"}),
+}  # fmt: skip
+"""Dialect module -> top-level keys of which a document of it has at least one; in the order in which they are asked."""
+
+MODULES = {
+    "llamafactory": "llama_factory", "transformers": "hf_arguments", "hf": "hf_arguments", "trl-yaml": "trl_yaml",
+    "run": "run_yaml",
+}  # fmt: skip
+"""Other names under which a dialect module is known."""
+
+_LIKELY = re.compile("|".join(sorted({rf"\b{key}\b" for keys in CONFIGURATIONS.values() for key in keys})))
+
+
+def by_name(name: str) -> Any:
+    """The dialect module of a name (`axolotl`, `deepspeed`, `trl`, `hf_arguments`, ...). Raises `LookupError`."""
+    module = MODULES.get(name, name.replace("-", "_"))
+    if not re.fullmatch(r"[a-z0-9_]+", module):
+        raise LookupError(f"no dialect {name!r}")
+    try:
+        return import_module(f"memlint.dialects.{module}")
+    except ModuleNotFoundError:
+        raise LookupError(f"no dialect {name!r}") from None
+
+
+def recognise(document: Document) -> tuple[Dialect, str] | None:
+    """The dialect of a document with the reason, or None when it is no training configuration."""
+    keys = document.keys
+    for name, markers in CONFIGURATIONS.items():
+        if keys & markers:
+            dialect: Dialect = by_name(name)
+            reason = dialect.recognise(document)
+            if reason is not None:
+                return dialect, reason
+    return None
+
+
+def read_config(source: Source, project: Links | None = None) -> Extraction:
+    """The training runs of a YAML or JSON file, one a document; nothing for a file that is something else.
+
+    A file that does not parse is an error only when its text looks like a training configuration.
+    """
+    if not _LIKELY.search(source.text):
+        return Extraction()
+    try:
+        documents = _documents(source)
+    except ReadError as error:
+        return Extraction(errors=(error,))
+    runs: list[TrainingRun] = []
+    errors: list[ReadError] = []
+    for document in documents:
+        found = recognise(document) if isinstance(document.root, MappingNode) else None
+        if found is None:
+            continue
+        try:
+            runs.append(read_document(document, *found, project))
+        except ReadError as error:
+            errors.append(error)
+    return Extraction(tuple(runs), tuple(errors))
+
+
+def read_document(document: Document, dialect: Dialect, reason: str, project: Links | None = None) -> TrainingRun:
+    """The run of a document whose dialect is known. Raises `ReadError` when it expands to too much."""
+    from memlint.versions import versions_for
+
+    native = flatten(document)
+    if dialect.INTERPOLATES:
+        native = interpolated(native)
+    pinned = getattr(project, "pinned", None) or {}
+    context = Context(versions_for(document.path, pinned), document.path, project)
+    facts = settle(dialect.facts(native, context))
+    kind = "json" if _is_json(document.path) else "yaml"
+    site = Site(dialect.NAME, kind, document.root.span)
+    return TrainingRun(
+        path=document.path,
+        span=_start(document),
+        facts=facts,
+        dialect=dialect.NAME,
+        recognised_by=reason,
+        sites=(site, *context.sites),
+        problems=(*document.problems, *context.problems),
+        files=(document.path, *context.files),
+    )
+
+
+def _start(document: Document) -> Span:
+    """The first key: where a finding about the whole run points."""
+    entries = document.mapping.entries
+    own = [entry.key_span for entry in entries if not entry.inherited]
+    return min(own) if own else document.root.span
+
+
+def _is_json(path: str) -> bool:
+    return path.endswith((".json", ".conf"))
+
+
+def _documents(source: Source) -> tuple[Document, ...]:
+    if source.kind is Kind.JSON:
+        from memlint.read.jsondoc import read_json
+
+        return (read_json(source),)
+    from memlint.read.yamldoc import read_yaml
+
+    return read_yaml(source)

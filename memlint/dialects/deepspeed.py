@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from memlint.dialects.derive import Facts, Native, boolean, derive, fixed, given, integer, number, text
-from memlint.facts import Fact, Problem, default
-from memlint.read.document import Document
+from memlint.dialects.context import Context
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, text
+from memlint.facts import Fact, Problem, Site, default, fixed, unknown
+from memlint.read.document import Document, flatten
 from memlint.versions import Versions
 
 NAME = "deepspeed"
@@ -61,10 +62,15 @@ def recognise(document: Document) -> str | None:
     return None
 
 
-def facts(native: Native, versions: Versions | None = None) -> Facts:
+def facts(native: Native, context: Context | None = None) -> Facts:
     """Canonical facts of an engine configuration (flattened: `zero_optimization.stage`). Values left to `"auto"` are absent."""
+    return {"framework.name": fixed("deepspeed"), **engine_facts(native, (context or Context()).versions)}
+
+
+def engine_facts(native: Native, versions: Versions | None = None) -> Facts:
+    """The same without the framework's name: for an engine configuration that belongs to a run of another framework."""
     note = (versions or Versions()).note("deepspeed") + " default"
-    result: Facts = {"framework.name": fixed("deepspeed")}
+    result: Facts = {}
     zero = _stage(native, note)
     result["parallel.strategy"] = derive(lambda stage: f"zero{stage}" if stage else "ddp", zero)
     if zero.value != 0:
@@ -80,8 +86,8 @@ def facts(native: Native, versions: Versions | None = None) -> Facts:
         result["precision"] = precision
     optimizer = given(native, "optimizer.type")
     if optimizer is not None:
-        cpu = result.get("parallel.offload_optimizer")
-        result["optimizer.name"] = derive(_optimizer, optimizer, cpu if cpu is not None else fixed("none"))
+        # with an offloaded optimizer the engine takes its CPU Adam for `Adam`: parallel.offload_optimizer says so
+        result["optimizer.name"] = derive(lambda name: _OPTIMIZERS.get(str(name).lower(), str(name).lower()), optimizer)
     if native.get("activation_checkpointing") is not None:
         offloaded = given(native, "activation_checkpointing.cpu_checkpointing")
         if offloaded is not None:
@@ -95,7 +101,7 @@ def plugin_facts(config: Native, training: Facts, versions: Versions) -> tuple[F
     `training` are the facts of the arguments, which fill every `"auto"`. HF refuses a configuration whose explicit values
     differ from the arguments (`HfTrainerDeepSpeedConfig.fill_match`).
     """
-    engine = facts(config, versions)
+    engine = engine_facts(config, versions)
     added = {key: fact for key, fact in engine.items() if key.startswith("parallel.")}
     problems: list[Problem] = []
     for key, name in _MATCHED.items():
@@ -119,6 +125,42 @@ def plugin_facts(config: Native, training: Facts, versions: Versions) -> tuple[F
     if "checkpointing.offload" in engine:
         added["checkpointing.offload"] = engine["checkpointing.offload"]
     return added, tuple(problems)
+
+
+def linked(link: Fact | None, training: Facts, context: Context) -> Facts:
+    """What the `deepspeed` argument of a configuration adds: a path to a JSON file, or the configuration itself.
+
+    The strategy is unknown when the file cannot be read. Problems and sites go to the context.
+    """
+    if link is None:
+        return {}
+    if link.known and isinstance(link.value, dict):
+        added, problems = plugin_facts(_flat(link), training, context.versions)
+        context.note(problems)
+        return added
+    document = context.follow(link)
+    if document is None:
+        reason = f"the DeepSpeed configuration {link.value} was not found" if link.known else link.reason
+        return {"parallel.strategy": unknown(reason, link.origin[0].span if link.origin else None)}
+    span = link.origin[0].span if link.origin else None
+    config = {name: fact.through(span, "linked by deepspeed") for name, fact in flatten(document).items()}
+    added, problems = plugin_facts(config, training, context.versions)
+    context.note((*document.problems, *problems))
+    context.sites.append(Site(NAME, "json", document.root.span))
+    return added
+
+
+def _flat(fact: Fact) -> dict[str, Fact]:
+    """An inline configuration, flattened; every part has the origin of the whole."""
+    result: dict[str, Fact] = {}
+    stack: list[tuple[str, Any]] = [("", fact.value)]
+    while stack:
+        prefix, value = stack.pop()
+        for name, item in value.items():
+            result[prefix + str(name)] = fact.with_value(item)
+            if isinstance(item, dict) and prefix.count(".") < 10:
+                stack.append((f"{prefix}{name}.", item))
+    return result
 
 
 _MATCHED = {
@@ -200,12 +242,6 @@ def _precision(native: Native) -> Fact | None:
         return derive(lambda _: "fp32", unresolved)
     off = next((fact for fact in states.values() if fact is not None), None)
     return derive(lambda _: "fp32", off) if off is not None else None
-
-
-def _optimizer(name: Any, offload: Any) -> str:
-    """DeepSpeed replaces Adam by its CPU Adam where the optimizer is offloaded (`engine._configure_basic_optimizer`)."""
-    canonical = _OPTIMIZERS.get(str(name).lower(), str(name).lower())
-    return "deepspeed_cpu_adam" if offload == "cpu" and str(name).lower() in ("adam", "adamw") else canonical
 
 
 _WRITE = {

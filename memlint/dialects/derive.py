@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from memlint.facts import Fact, Origin, Status, choices, default, fixed, unknown
+from memlint.facts import Fact, Origin, Status, choices, unknown
 
 MAX_COMBINATIONS = 64
 """More combinations of choices than this make the result unknown."""
@@ -162,27 +162,3 @@ def names(value: Any) -> list[str] | str:
     if isinstance(value, str):
         return value
     return [str(item) for item in value]
-
-
-def library_default(value: Any, versions_note: str) -> Fact:
-    """A default of a library; `versions_note` is what `Versions.note(library)` says."""
-    return default(value, versions_note)
-
-
-__all__ = [
-    "Facts",
-    "Impossible",
-    "Native",
-    "boolean",
-    "derive",
-    "fixed",
-    "given",
-    "integer",
-    "library_default",
-    "names",
-    "number",
-    "rename",
-    "soften",
-    "text",
-    "unknown",
-]

@@ -220,7 +220,7 @@ def _fsdp(arguments: Arguments) -> Facts:
     if not words:
         return {}
     options = unprefixed(nested(arguments.native, "fsdp_config"))
-    newest = "2" if arguments.versions.at_least("transformers", "5.8") else "1"
+    newest = "2" if arguments.versions.at_least("transformers", "5.12") else "1"
     version = given(options, "version") or default(int(newest), f"{arguments.versions.note('transformers')} default")
     legacy = [word for word in words if word not in ("true", "auto_wrap", "offload")]
     if legacy:
@@ -229,7 +229,7 @@ def _fsdp(arguments: Arguments) -> Facts:
     if "offload" in words:
         options.setdefault("offload_params", switch.with_value(True))
     options = {name: fact for name, fact in options.items() if name not in ("min_num_params",)} | _wrap(options, words, switch)
-    wraps = arguments.versions.at_least("transformers", "5.8")
+    wraps = arguments.versions.at_least("transformers", "5.12")
     defaults = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP" if wraps else "NO_WRAP"}
     note = f"{arguments.versions.note('transformers')} default"
     return fsdp_facts(options, version=derive(integer, version), note=note, defaults=defaults)

@@ -10,6 +10,11 @@ from memlint.facts import Fact, default, unknown
 from memlint.facts.keys import normalise
 
 _TRUE = {"bfloat16": "bf16-true", "float16": "fp16-true", "float32": "fp32"}
+_QUANTIZED_NAMES = (
+    ("gptq", "gptq"), ("awq", "awq"), ("aqlm", "aqlm"), ("hqq", "hqq"), ("bnb-4bit", "bnb_4bit"), ("bnb-nf4", "bnb_4bit"),
+    ("bnb-8bit", "bnb_8bit"), ("mxfp4", "mxfp4"),
+)  # fmt: skip
+"""Parts of checkpoint names that say how the weights are quantized."""
 _ENGINE = {"bf16-mixed": "bfloat16", "fp16-mixed": "float16"}
 
 
@@ -17,9 +22,11 @@ def settle(facts: Facts) -> Facts:
     """The facts with canonical spellings, and these consequences:
 
     * no autocast and half-precision weights is `bf16-true` or `fp16-true`; with a dtype that is not known, precision is unknown;
+    * a checkpoint whose name says that it is quantized is taken at its word where nothing else quantizes;
     * DeepSpeed's engine casts the weights to the precision's dtype and keeps an fp32 master of what is trained.
     """
     settled = {key: _canonical(key, fact) for key, fact in facts.items()}
+    settled |= _quantized_checkpoint(settled)
     precision, dtype = settled.get("precision"), settled.get("model.dtype")
     strategy = settled.get("parallel.strategy")
     if precision is not None and precision.values == ("fp32",):
@@ -33,6 +40,17 @@ def settle(facts: Facts) -> Facts:
         settled["model.dtype"] = soften(derive(_ENGINE.__getitem__, precision), "DeepSpeed's engine casts the weights")
         settled["optimizer.master_weights"] = default(True, "DeepSpeed's engine keeps an fp32 master")
     return settled
+
+
+def _quantized_checkpoint(facts: Facts) -> Facts:
+    model, method = facts.get("model.id"), facts.get("quantization.method")
+    if model is None or not model.known or (method is not None and (not method.known or method.value != "none")):
+        return {}
+    name = str(model.value).lower().replace("_", "-")
+    for part, quantized in _QUANTIZED_NAMES:
+        if part in name:
+            return {"quantization.method": default(quantized, f"the checkpoint's name says {part}")}
+    return {}
 
 
 def _quantized(facts: Facts) -> bool:

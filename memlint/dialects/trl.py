@@ -30,9 +30,10 @@ OBJECTIVES = {
 TRAINERS = {name.replace("Config", "Trainer"): name for name in OBJECTIVES}
 """Trainer class -> its configuration class."""
 
-_CHUNKED_SINCE = {"SFTConfig": "1.7", "DPOConfig": "1.16", "KTOConfig": "1.16", "GRPOConfig": "1.16", "RLOOConfig": "1.16",
-                  "GKDConfig": "99"}  # fmt: skip
-"""Since when the trainer applies its LM head in chunks (SFT: `chunked_nll` became the default)."""
+_CHUNKED_SINCE = {
+    "SFTConfig": "1.7", "DPOConfig": "1.15", "KTOConfig": "1.15", "GRPOConfig": "1.15", "RLOOConfig": "1.15",
+}  # fmt: skip
+"""Since when the trainer applies its LM head in chunks (SFT: `chunked_nll` became the default; 1.15: for every loss)."""
 
 _ROLLOUT = {"GRPOConfig", "RLOOConfig"}
 _PAIRWISE = {"DPOConfig", "KTOConfig", "BCOConfig"}
@@ -114,7 +115,7 @@ def _logits(arguments: Arguments, facts: Facts) -> Facts:
         return {"loss.logits": derive(lambda _: "chunked", kind)}
     if not arguments.versions.at_least("trl", since):
         return {}
-    if arguments.class_name == "SFTConfig" and kind is not None and not arguments.versions.at_least("trl", "1.16"):
+    if arguments.class_name == "SFTConfig" and kind is not None and not arguments.versions.at_least("trl", "1.15"):
         return {"loss.logits": derive(lambda value: "chunked" if value in (None, "chunked_nll") else "full", kind)}
     return {"loss.logits": derive(
         lambda value: "fused" if value == "fused" else "chunked", fused, note=f"{arguments.versions.note('trl')} fused LM head"

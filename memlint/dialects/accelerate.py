@@ -1,0 +1,173 @@
+"""accelerate: its configuration YAML, the flags of `accelerate launch`, `Accelerator(...)` and its plugins.
+
+Read in accelerate 1.15.0: `commands/launch.py`, `commands/config/config_args.py`, `utils/dataclasses.py`. The YAML alone is a
+fragment of a run: the launcher's part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memlint.dialects.context import Context
+from memlint.dialects.deepspeed import engine_facts, linked
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
+from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
+from memlint.facts import Fact, default, fixed, unknown
+from memlint.read.document import Document
+from memlint.versions import Versions
+
+NAME = "accelerate"
+FRAGMENT = True
+INTERPOLATES = False
+
+_TYPES = {"NO": "none", "MULTI_GPU": "ddp", "FSDP": "fsdp1", "DEEPSPEED": "zero2", "MEGATRON_LM": "megatron"}
+_PRECISIONS = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "bf16-mixed"}
+_DEEPSPEED_FLAGS = ("zero_stage", "offload_optimizer_device", "offload_param_device", "deepspeed_config_file",
+                    "gradient_accumulation_steps", "zero3_init_flag", "offload_optimizer_nvme_path")  # fmt: skip
+_SIZES = {"tp_size": "parallel.tensor", "cp_size": "parallel.context", "sp_size": "parallel.context",
+          "dp_shard_size": "parallel.data_shard"}  # fmt: skip
+
+
+def recognise(document: Document) -> str | None:
+    """The launcher's own keys: `distributed_type` with another of them."""
+    keys = document.keys
+    own = keys & {"compute_environment", "num_processes", "num_machines", "mixed_precision", "fsdp_config", "deepspeed_config",
+                  "machine_rank", "main_training_function", "downcast_bf16", "parallelism_config"}  # fmt: skip
+    if "distributed_type" in keys and own:
+        return f"has distributed_type and {sorted(own)[0]}"
+    if {"compute_environment", "num_processes"} <= keys and len(own) >= 3:
+        return "has compute_environment and num_processes"
+    return None
+
+
+def facts(native: Native, context: Context | None = None) -> Facts:
+    """Canonical facts of a configuration YAML."""
+    return {"framework.name": fixed(NAME), **launcher_facts(native, context)}
+
+
+def launcher_facts(native: Native, context: Context | None = None) -> Facts:
+    """What the launcher decides, from its YAML or its flags (`--fsdp_offload_params` is `fsdp_offload_params` here).
+
+    Keys: `parallel.*`, `precision`, and `checkpointing.enabled` where FSDP does the checkpointing. Only what is stated or follows
+    from the launcher's defaults is there.
+    """
+    context = context or Context()
+    note = context.versions.note(NAME) + " default"
+    result = _world(native, note)
+    precision = given(native, "mixed_precision")
+    if precision is not None:
+        result["precision"] = derive(lambda value: _PRECISIONS["no" if value is False else text(value).lower()], precision)
+    kind = _type(native)
+    if kind is not None:
+        result["parallel.strategy"] = derive(lambda value: _TYPES[str(value).upper()], kind)
+        if kind.value == "FSDP":
+            result |= _fsdp(native, note)
+        elif kind.value == "DEEPSPEED":
+            result |= _deepspeed(native, result, context, note)
+    for name, key in _SIZES.items():
+        size = given(native, f"parallelism_config.parallelism_config_{name}", f"parallelism_config_{name}")
+        if size is not None and not (key in result and size.value == 1):
+            result[key] = derive(integer, size)
+    steps = given(native, "gradient_accumulation_steps")
+    if steps is not None and steps.value != "auto" and kind is not None and kind.value != "DEEPSPEED":
+        result["batch.gradient_accumulation_steps"] = derive(integer, steps)
+    backend = given(native, "dynamo_config.dynamo_backend", "dynamo_backend")
+    if backend is not None:
+        result["compile"] = derive(lambda value: text(value).lower() != "no", backend)
+    return result
+
+
+def _type(native: Native) -> Fact | None:
+    """The distribution type: stated, or implied by a flag."""
+    stated = given(native, "distributed_type")
+    for flag, kind in (("use_deepspeed", "DEEPSPEED"), ("use_fsdp", "FSDP"), ("use_megatron_lm", "MEGATRON_LM"),
+                       ("multi_gpu", "MULTI_GPU")):  # fmt: skip
+        fact = given(native, flag)
+        if fact is not None and fact.known and boolean(fact.value):
+            return fact.with_value(kind)
+    return derive(lambda value: str(value).upper(), stated) if stated is not None else None
+
+
+def _world(native: Native, note: str) -> Facts:
+    """`num_processes` counts every GPU of every machine."""
+    machines = given(native, "num_machines") or default(1, note)
+    processes = given(native, "num_processes")
+    result: Facts = {"parallel.nodes": derive(integer, machines)}
+    kind = given(native, "distributed_type")
+    if processes is not None and processes.value == -1:
+        result["parallel.gpus"] = unknown("num_processes is -1: given at launch", processes.origin[0].span)
+    elif processes is not None:
+        result["parallel.gpus"] = derive(lambda count, nodes: max(integer(count) // max(integer(nodes), 1), 1), processes, machines)
+    elif kind is not None and str(kind.value).upper() == "NO":
+        result["parallel.gpus"] = default(1, note)
+    return result
+
+
+def _fsdp(native: Native, note: str) -> Facts:
+    options = unprefixed(nested(native, "fsdp_config"))
+    options |= unprefixed({name: fact for name, fact in native.items() if name.startswith("fsdp_") and "." not in name})
+    version = given(options, "version") or default(1, note)
+    return fsdp_facts(options, version=derive(integer, version), note=note)
+
+
+def _deepspeed(native: Native, result: Facts, context: Context, note: str) -> Facts:
+    options = nested(native, "deepspeed_config")
+    options |= {name: native[name] for name in _DEEPSPEED_FLAGS if name in native}
+    file = given(options, "deepspeed_config_file")
+    if file is not None and file.value != "none":
+        return linked(file, {key: fact for key, fact in result.items() if key == "batch.micro_batch_size"}, context)
+    engine = {"zero_optimization.stage": given(options, "zero_stage") or default(2, note)}
+    for what in ("optimizer", "param"):
+        device = given(options, f"offload_{what}_device")
+        engine[f"zero_optimization.offload_{what}.device"] = device or default("none", note)
+    found = engine_facts(engine, context.versions)
+    added = {key: fact for key, fact in found.items() if key.startswith("parallel.")}
+    steps = given(options, "gradient_accumulation_steps")
+    if steps is not None and steps.value != "auto":
+        added["batch.gradient_accumulation_steps"] = derive(integer, steps)
+    return added
+
+
+def accelerator_facts(native: Native, versions: Versions | None = None) -> Facts:
+    """`Accelerator(...)`: autocast and accumulation. Plugins are objects: see `plugin_facts`. Without `mixed_precision` the
+    launcher's decides, then none."""
+    note = (versions or Versions()).note(NAME) + " default"
+    result: Facts = {}
+    precision = given(native, "mixed_precision")
+    if precision is not None:
+        result["precision"] = derive(lambda value: _PRECISIONS[text(value).lower()], precision)
+    else:
+        result["precision"] = default("fp32", note)
+    steps = given(native, "gradient_accumulation_steps")
+    result["batch.gradient_accumulation_steps"] = derive(integer, steps) if steps is not None else default(1, note)
+    return result
+
+
+def plugin_facts(class_name: str, native: Native, versions: Versions | None = None) -> Facts:
+    """`FullyShardedDataParallelPlugin(...)` or `DeepSpeedPlugin(...)` given to an `Accelerator`."""
+    versions = versions or Versions()
+    note = versions.note(NAME) + f" default of {class_name}"
+    if class_name == "DeepSpeedPlugin":
+        return _deepspeed(native, {}, Context(versions), note)
+    if class_name in ("FullyShardedDataParallelPlugin", "TorchFullyShardedDataParallelPlugin"):
+        options = unprefixed(native)
+        return fsdp_facts(options, version=derive(integer, given(options, "version") or default(1, note)), note=note)
+    return {}
+
+
+_WRITE = {
+    "parallel.offload_params": "fsdp_config.fsdp_offload_params",
+    "checkpointing.enabled": "fsdp_config.fsdp_activation_checkpointing",
+}
+
+
+def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
+    """Canonical -> key of the YAML; None where it cannot say it."""
+    if key == "precision":
+        name = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp32": "no"}.get(str(value))
+        return [("mixed_precision", name)] if name else None
+    if key == "parallel.offload_params" and value in ("cpu", "none"):
+        return [(_WRITE[key], value == "cpu")]
+    return [(_WRITE[key], value)] if key == "checkpointing.enabled" else None
+
+

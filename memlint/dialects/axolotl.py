@@ -1,0 +1,425 @@
+"""Axolotl YAML. Read at axolotl 067b021c8b: `utils/schemas/*.py`, `utils/config/__init__.py`, `core/builders/*.py`,
+`loaders/{model,adapter}.py`.
+
+Weights are held in the training dtype (full fine-tuning has no fp32 master), `bf16: auto` asks the card.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memlint.dialects.bitsandbytes import dtype
+from memlint.dialects.context import Context
+from memlint.dialects.deepspeed import linked
+from memlint.dialects.derive import (
+    Facts, Native, boolean, derive, given, integer, names, number, rename, text,
+)  # fmt: skip
+from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
+from memlint.facts import Fact, Problem, choices, default, fixed
+from memlint.facts.keys import normalise
+from memlint.read.document import Document
+
+NAME = "axolotl"
+FRAGMENT = False
+INTERPOLATES = False
+NOTE = "axolotl 067b021c8b default"
+
+_CERTAIN = frozenset({"micro_batch_size", "sequence_len", "sample_packing", "datasets", "lora_target_linear", "rl", "val_set_size",
+                      "load_in_4bit", "gradient_accumulation_steps", "pretraining_dataset", "num_epochs", "adapter"})  # fmt: skip
+
+_LEGACY_ATTENTION = {
+    "xformers_attention": "xformers", "flex_attention": "flex_attention", "flash_attention": "flash_attention_2",
+    "sdp_attention": "sdpa", "eager_attention": "eager",
+}  # fmt: skip
+_ATTENTION = {"flash": "flash_attention_2", "flex": "flex_attention", "sdp": "sdpa"}
+_OBJECTIVES = {"ipo": "dpo", "gdpo": "grpo", "simpo": "simpo"}
+_LIGER = {"liger_rms_norm": "rms_norm", "liger_rope": "rope", "liger_swiglu": "swiglu", "liger_glu_activation": "glu"}
+_CCE = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
+
+
+def recognise(document: Document) -> str | None:
+    """`base_model` with at least one other key of the schema (two for a file that also has a foreign look)."""
+    keys = document.keys
+    found = sorted(keys & _CERTAIN)
+    if "base_model" not in keys or "model_name_or_path" in keys:
+        return None
+    if not found or (len(found) == 1 and "merge_method" in keys):
+        return None
+    return f"has base_model and {found[0]}"
+
+
+def facts(native: Native, context: Context | None = None) -> Facts:
+    """Canonical facts of an Axolotl configuration."""
+    context = context or Context()
+    settings = _Settings(native)
+    result = _defaulted(settings)
+    result |= rename(native, {
+        "model.id": ("base_model", text),
+        "compile": ("torch_compile", lambda value: value == "auto" or boolean(value)),
+        "parallel.tensor": ("tensor_parallel_size", integer),
+        "parallel.expert": ("expert_parallel_size", integer),
+    })  # fmt: skip
+    result["framework.name"] = fixed(NAME)
+    context_size = given(native, "context_parallel_size", "sequence_parallel_degree")
+    if context_size is not None:
+        result["parallel.context"] = derive(integer, context_size)
+    result |= _precision(settings)
+    result |= _adapter(settings) | _quantization(settings, result["model.dtype"]) | _checkpointing(settings)
+    result |= _attention(settings) | _evaluation(settings, result) | _loss(settings) | _objective(settings)
+    result |= _parallel(settings, result, context)
+    frozen = given(native, "unfrozen_parameters")
+    if frozen is not None:
+        result["trainable.modules"] = derive(names, frozen)
+    context.note(_problems(settings))
+    return result
+
+
+class _Settings:
+    """The given values over Axolotl's own defaults."""
+
+    def __init__(self, native: Native) -> None:
+        self.native = native
+
+    def given(self, *names_: str) -> Fact | None:
+        return given(self.native, *names_)
+
+    def get(self, name: str, otherwise: Any) -> Fact:
+        """The value, or Axolotl's default."""
+        return given(self.native, name) or default(otherwise, NOTE)
+
+    def on(self, name: str) -> bool:
+        """Whether a switch is certainly on."""
+        fact = given(self.native, name)
+        return fact is not None and fact.known and str(fact.value).lower() in ("true", "1", "yes")
+
+
+def _defaulted(settings: _Settings) -> Facts:
+    accumulation = settings.given("gradient_accumulation_steps")
+    total, micro = settings.given("batch_size"), settings.get("micro_batch_size", 1)
+    if accumulation is None and total is not None:
+        accumulation = derive(lambda whole, part: integer(whole) // integer(part), total, micro)
+    packing = settings.get("sample_packing", False)
+    result: Facts = {
+        "batch.micro_batch_size": derive(integer, micro),
+        "batch.gradient_accumulation_steps": derive(integer, accumulation or default(1, NOTE)),
+        "batch.sequence_length": derive(integer, settings.get("sequence_len", 512)),
+        "batch.packing": derive(boolean, packing),
+        "optimizer.name": derive(
+            lambda name: normalise("optimizer.name", text(name)), settings.get("optimizer", "adamw_torch_fused")
+        ),
+    }
+    padded = settings.given("pad_to_sequence_len")
+    if padded is not None:
+        result["batch.pad_to_max_length"] = derive(boolean, padded)
+    elif packing.known:
+        result["batch.pad_to_max_length"] = derive(boolean, packing, note=NOTE)
+    targets = settings.given("optim_target_modules")
+    if targets is not None:
+        result["optimizer.target_modules"] = derive(names, targets)
+    return result
+
+
+def _precision(settings: _Settings) -> Facts:
+    """`precision` and `model.dtype` as `resolve_dtype` and the trainer builder make them, for a card with bf16 and one without."""
+    bf16 = settings.get("bf16", "auto")
+    if bf16.known and bf16.value == "auto":
+        bf16 = choices(("auto", "auto-without"), bf16.origin[0].span if bf16.origin else None, decided_by="gpu.bf16")
+    off = default(None, NOTE)
+    others = [settings.given(name) or off for name in ("fp16", "float16", "bfloat16", "load_in_8bit")]
+
+    def resolved(value: Any, fp16: Any, float16: Any, bfloat16: Any, eight: Any) -> tuple[str, str]:
+        half = fp16 is not None and boolean(fp16)
+        pure_half, pure_brain = bool(float16), bool(bfloat16)
+        brain: Any
+        if value in ("auto", "auto-without"):
+            brain = value == "auto" and not half
+            if value == "auto-without" and fp16 is None and not pure_half:
+                half = True
+        else:
+            brain = "full" if value == "full" else boolean(value)
+        half = half and not brain
+        held = "bfloat16" if brain or pure_brain else "float16" if (eight and boolean(eight)) or half or pure_half else "float32"
+        if brain == "full":
+            return "fp32", held
+        return ("bf16-mixed" if brain or pure_brain else "fp16-mixed" if half else "fp32"), held
+
+    both = derive(resolved, bf16, *others)
+    return {"precision": derive(lambda pair: pair[0], both), "model.dtype": derive(lambda pair: pair[1], both)}
+
+
+def _adapter(settings: _Settings) -> Facts:
+    method = settings.get("adapter", "none")
+    dora = settings.given("peft_use_dora")
+    result: Facts = {"adapter.method": derive(
+        lambda name, on: ("dora" if on is not None and boolean(on) else "lora") if name in ("lora", "qlora") else _method(name),
+        method, dora or default(None, NOTE),
+    )}  # fmt: skip
+    if result["adapter.method"].value not in ("lora", "dora"):
+        return result
+    result |= {
+        # lora_r and lora_alpha unset are left to peft 0.21.2 (loaders/adapter.py)
+        "adapter.r": derive(integer, settings.get("lora_r", 8)),
+        "adapter.alpha": derive(number, settings.get("lora_alpha", 8)),
+        "adapter.dropout": derive(number, settings.get("lora_dropout", 0.0)),
+    }
+    linear, modules = settings.given("lora_target_linear"), settings.given("lora_target_modules")
+    if linear is not None and settings.on("lora_target_linear"):
+        result["adapter.target_modules"] = derive(lambda _: "all-linear", linear)
+    elif modules is not None:
+        result["adapter.target_modules"] = derive(names, modules)
+    saved = settings.given("lora_modules_to_save")
+    if saved is not None:
+        result["adapter.modules_to_save"] = derive(names, saved)
+    cast = settings.given("peft_autocast_adapter_dtype")
+    if cast is None or not cast.known or boolean(cast.value):
+        result["adapter.dtype"] = default("float32", "peft 0.21.2: autocast_adapter_dtype")
+    return result
+
+
+def _method(name: Any) -> str:
+    return "none" if name in (None, "", "none") else str(name).replace("-", "_")
+
+
+def _quantization(settings: _Settings, held: Fact) -> Facts:
+    """Only an adapter quantizes: `load_in_4bit` with `qlora`, `load_in_8bit` with `lora` (`_set_quantization_config`)."""
+    off = default(False, NOTE)
+    adapter = settings.get("adapter", "none")
+    gptq = settings.given("gptq")
+    if gptq is not None and settings.on("gptq"):
+        return {"quantization.method": derive(lambda _: "gptq", gptq)}
+    four, eight = settings.given("load_in_4bit") or off, settings.given("load_in_8bit") or off
+
+    def method(in_4: Any, in_8: Any, name: Any) -> str:
+        if boolean(in_4) and name in ("lora", "qlora"):
+            return "bnb_4bit"
+        return "bnb_8bit" if boolean(in_8) and name in ("lora", "qlora") else "none"
+
+    result: Facts = {"quantization.method": derive(method, four, eight, adapter)}
+    other = settings.given("model_quantization_config")
+    if other is not None:
+        result["quantization.method"] = derive(lambda name: {"Mxfp4Config": "mxfp4"}.get(name, "fp8"), other)
+    if result["quantization.method"].value == "bnb_4bit":
+        kwargs = nested(settings.native, "bnb_config_kwargs")
+        own = {
+            "quantization.quant_type": ("bnb_4bit_quant_type", text, default("nf4", NOTE)),
+            "quantization.double_quant": ("bnb_4bit_use_double_quant", boolean, default(True, NOTE)),
+            "quantization.compute_dtype": ("bnb_4bit_compute_dtype", dtype, held),
+            "quantization.storage_dtype": ("bnb_4bit_quant_storage", dtype, default("bfloat16", NOTE)),
+        }
+        for key, (name, convert, otherwise) in own.items():
+            fact = given(kwargs, name)
+            result[key] = derive(convert, fact) if fact is not None else otherwise
+    return result
+
+
+def _checkpointing(settings: _Settings) -> Facts:
+    """`gradient_checkpointing` (also `offload`), and activation offloading, which needs it."""
+    switch = settings.get("gradient_checkpointing", False)
+    result: Facts = {"checkpointing.enabled": derive(lambda value: value in ("offload", "offload_disk") or boolean(value), switch)}
+    offload = settings.given("activation_offloading", "layer_offloading")
+    if switch.known and switch.value in ("offload", "offload_disk"):
+        result["checkpointing.offload"] = derive(lambda _: True, switch)
+    elif settings.given("activation_offloading") is not None and offload is not None:
+        result["checkpointing.offload"] = derive(lambda value: bool(value) and value != "false", offload)
+    if result["checkpointing.enabled"].value is False:
+        return result
+    reentrant = settings.given("gradient_checkpointing_kwargs.use_reentrant")
+    if reentrant is not None:
+        result["checkpointing.use_reentrant"] = derive(boolean, reentrant)
+    elif settings.given("gradient_checkpointing_kwargs") is None:
+        # utils/config/__init__.py: reentrant, except for RL and partly frozen models; hidden-state offload is not
+        plain = settings.given("rl") is None and settings.given("unfrozen_parameters") is None
+        hidden = settings.get("activation_offloading", None).value == "hidden_states"
+        result["checkpointing.use_reentrant"] = default(plain and not hidden, NOTE)
+    else:
+        result["checkpointing.use_reentrant"] = default(False, NOTE)
+    return result
+
+
+def _attention(settings: _Settings) -> Facts:
+    chosen = settings.given("attn_implementation")
+    if chosen is not None:
+        return {"model.attention": derive(lambda v: normalise("model.attention", _ATTENTION.get(text(v), v)), chosen)}
+    for name, implementation in _LEGACY_ATTENTION.items():
+        fact = settings.given(name)
+        if fact is not None and settings.on(name):
+            return {"model.attention": derive(lambda _, value=implementation: value, fact)}
+    return {}
+
+
+def _evaluation(settings: _Settings, result: Facts) -> Facts:
+    """Evaluation needs data (`val_set_size` or `test_datasets`) and a rhythm (steps, or a strategy)."""
+    size = settings.get("val_set_size", 0)
+    rhythm = settings.given("evals_per_epoch", "eval_steps", "eval_strategy", "evaluation_strategy")
+    tests = settings.given("test_datasets")
+    data = tests if tests is not None else size
+
+    def enabled(sets: Any, how: Any) -> bool:
+        has_data = bool(sets) if isinstance(sets, (list, dict)) else number(sets) != 0
+        return has_data and str(how).lower() not in ("none", "no", "0", "false")
+
+    on = derive(enabled, data, rhythm or default(None, NOTE))
+    if on.known and on.value is False:
+        # which of the two switches it off is what a person would look at
+        origin = data.origin if not (tests or number(size.value or 0)) else (rhythm or data).origin
+        on = Fact(False, data.status if rhythm is not None or tests is None else on.status, origin)
+    facts_: Facts = {"eval.enabled": on}
+    batch = settings.given("eval_batch_size")
+    if batch is not None:
+        facts_["eval.batch_size"] = derive(integer, batch)
+    elif on.value is not False:
+        facts_["eval.batch_size"] = default(result["batch.micro_batch_size"].value, NOTE)
+    return facts_
+
+
+def _loss(settings: _Settings) -> Facts:
+    """Cut cross entropy (a plugin, on unless switched off) and Liger's fused linear cross entropy avoid the logits."""
+    plugins = settings.given("plugins")
+    loaded = " ".join(map(str, plugins.value)) if plugins is not None and plugins.known and isinstance(plugins.value, list) else ""
+    kernels = [kernel for name, kernel in _LIGER.items() if settings.on(name)]
+    kernels += ["lora"] if any(settings.on(f"lora_{part}_kernel") for part in ("mlp", "qkv", "o")) else []
+    result: Facts = {}
+    if kernels:
+        result["kernels"] = fixed(kernels, plugins.origin[0].span if plugins is not None and plugins.origin else None)
+    liger = settings.given("liger_fused_linear_cross_entropy")
+    cut = settings.given("cut_cross_entropy")
+    if "CutCrossEntropy" in loaded and plugins is not None and (cut is None or settings.on("cut_cross_entropy")):
+        result |= {"loss.logits": derive(lambda _: "fused", plugins),
+                   "loss.kernel": derive(lambda _: "cut_cross_entropy", plugins)}  # fmt: skip
+    elif "Liger" in loaded and liger is not None and settings.on("liger_fused_linear_cross_entropy"):
+        result |= {"loss.logits": derive(lambda _: "fused", liger),
+                   "loss.kernel": derive(lambda _: "liger_fused_linear_ce", liger)}  # fmt: skip
+    elif settings.given("rl", "reward_model", "process_reward_model") is None:
+        result["loss.logits"] = default("full", NOTE)
+        chunks = settings.given("chunked_cross_entropy_num_chunks")
+        if settings.on("chunked_cross_entropy"):
+            result["loss.num_chunks"] = derive(integer, chunks) if chunks else default(8, NOTE)
+    return result
+
+
+def _objective(settings: _Settings) -> Facts:
+    """`rl`, the reward models, else language modelling; a reference model for full-parameter DPO and its like."""
+    method = settings.given("rl")
+    for name, objective in (("reward_model", "reward"), ("process_reward_model", "prm")):
+        fact = settings.given(name)
+        if fact is not None and settings.on(name):
+            return {"objective": derive(lambda _, value=objective: value, fact), "reference_model": default("none", NOTE)}
+    if method is None:
+        return {"objective": default("causal_lm", NOTE), "reference_model": default("none", NOTE)}
+    adapter = settings.get("adapter", "none")
+    own = settings.get("rl_adapter_ref_model", False)
+    beta = settings.get("trl.beta", 0)
+
+    def reference(rl: Any, name: Any, copy: Any, penalty: Any) -> str:
+        if rl in ("orpo", "simpo") or (name not in (None, "none", "") and not boolean(copy)):
+            return "none"
+        return "none" if rl in ("grpo", "gdpo", "ebft") and not float(penalty) else "copy"
+
+    return {
+        "objective": derive(lambda name: _OBJECTIVES.get(str(name).lower(), str(name).lower()), method),
+        "reference_model": derive(reference, method, adapter, own, beta),
+    }
+
+
+def _parallel(settings: _Settings, result: Facts, context: Context) -> Facts:
+    native = settings.native
+    deepspeed = settings.given("deepspeed")
+    if deepspeed is not None:
+        return linked(deepspeed, result, context)
+    config = settings.given("fsdp_config", "fsdp")
+    facts_: Facts = {}
+    if config is not None and (not config.known or config.value not in ([], {}, False)):
+        options = unprefixed(nested(native, "fsdp_config"))
+        version = settings.given("fsdp_version") or given(options, "version")
+        words = settings.given("fsdp")
+        listed = [str(word) for word in words.value] if words is not None and isinstance(words.value, list) else []
+        if words is not None and "shard_grad_op" in listed:
+            options.setdefault("sharding_strategy", words.with_value("shard_grad_op"))
+        if words is not None and "auto_wrap" in listed:
+            options.setdefault("auto_wrap_policy", words.with_value("TRANSFORMER_BASED_WRAP"))
+        facts_ = fsdp_facts(options, version=version or default(1, NOTE), note=NOTE)
+        if settings.given("gradient_checkpointing") is not None and settings.on("gradient_checkpointing"):
+            facts_.pop("checkpointing.use_reentrant", None)
+    sizes = ("dp_shard_size", "dp_replicate_size", "tensor_parallel_size", "context_parallel_size", "expert_parallel_size")
+    degrees = [fact for fact in (settings.given(name) for name in sizes[:4]) if fact is not None]
+    shard = settings.given("dp_shard_size")
+    if shard is not None:
+        facts_["parallel.data_shard"] = derive(integer, shard)
+        product = derive(_product, *degrees)
+        if product.known:
+            facts_["parallel.gpus"] = default(product.value, "product of the parallel sizes")
+    return facts_
+
+
+def _product(*sizes: Any) -> int:
+    product = 1
+    for size in sizes:
+        product *= max(integer(size), 1)
+    return product
+
+
+def _problems(settings: _Settings) -> tuple[Problem, ...]:
+    """What the schema refuses (`utils/schemas/validation.py`)."""
+    found: list[Problem] = []
+
+    def refuse(name: str, message: str, *keys: str) -> None:
+        facts_ = [fact for fact in (settings.given(key) for key in keys) if fact is not None]
+        spans = [fact.origin[0].span for fact in facts_ if fact.origin and fact.origin[0].span is not None]
+        if spans:
+            found.append(Problem(name, message, spans[0], tuple(spans[1:])))
+
+    adapter = settings.given("adapter")
+    for key in ("load_in_4bit", "load_in_8bit"):
+        if settings.on(key) and adapter is None and not settings.on("relora"):
+            refuse("four-bit-without-adapter", f"{key} without an adapter: Axolotl refuses to train quantized weights", key)
+    if adapter is not None and adapter.value == "qlora" and settings.on("load_in_8bit"):
+        refuse("qlora-in-8-bit", "adapter: qlora needs load_in_4bit, not load_in_8bit", "load_in_8bit", "adapter")
+    if settings.on("fp16") and settings.on("bf16"):
+        refuse("fp16-and-bf16-both", "fp16 and bf16 are both on: bf16 wins, fp16 has no effect", "fp16", "bf16")
+    if settings.given("deepspeed") is not None and settings.given("fsdp", "fsdp_config") is not None:
+        refuse("deepspeed-and-fsdp", "deepspeed and fsdp cannot be used together", "deepspeed", "fsdp_config", "fsdp")
+    if settings.given("batch_size") is not None and settings.given("gradient_accumulation_steps") is not None:
+        refuse("batch-size-twice", "set only one of gradient_accumulation_steps and batch_size", "batch_size",
+               "gradient_accumulation_steps")  # fmt: skip
+    if settings.on("sample_packing") and settings.given("rl") is not None:
+        refuse("packing-with-rl", "sample_packing does not work with rl", "sample_packing", "rl")
+    offload = settings.given("activation_offloading")
+    if offload is not None and offload.known and offload.value and settings.get("gradient_checkpointing", False).value is False:
+        refuse("offload-without-checkpointing", "activation_offloading requires gradient_checkpointing", "activation_offloading")
+    return tuple(found)
+
+
+_WRITE = {
+    "batch.micro_batch_size": "micro_batch_size", "batch.gradient_accumulation_steps": "gradient_accumulation_steps",
+    "batch.sequence_length": "sequence_len", "batch.packing": "sample_packing", "optimizer.name": "optimizer",
+    "checkpointing.enabled": "gradient_checkpointing", "model.attention": "attn_implementation",
+    "checkpointing.use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
+    "checkpointing.offload": "activation_offloading", "eval.batch_size": "eval_batch_size",
+    "quantization.double_quant": "bnb_config_kwargs.bnb_4bit_use_double_quant",
+    "quantization.quant_type": "bnb_config_kwargs.bnb_4bit_quant_type", "adapter.r": "lora_r", "adapter.alpha": "lora_alpha",
+    "adapter.dropout": "lora_dropout", "adapter.modules_to_save": "lora_modules_to_save", "parallel.tensor": "tensor_parallel_size",
+    "parallel.context": "context_parallel_size", "compile": "torch_compile",
+}  # fmt: skip
+
+
+def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
+    """Canonical -> native; None where Axolotl cannot say it."""
+    if key in _WRITE:
+        return [(_WRITE[key], value)]
+    if key in ("precision", "model.dtype"):
+        kind = {"bf16-mixed": "bf16", "bfloat16": "bf16", "fp16-mixed": "fp16"}.get(str(value))
+        if kind:
+            return [("bf16", kind == "bf16"), ("fp16", kind == "fp16")]
+        return [("bf16", False), ("fp16", False), ("float16", True)] if value in ("float16", "fp16-true") else None
+    if key == "loss.logits" and value == "fused":
+        return [("plugins", [_CCE])]
+    if key == "adapter.target_modules":
+        return [("lora_target_linear", True)] if value == "all-linear" else [("lora_target_modules", value)]
+    if key == "quantization.method" and value in ("bnb_4bit", "bnb_8bit"):
+        return [("load_in_4bit", value == "bnb_4bit"), ("load_in_8bit", value == "bnb_8bit"),
+                ("adapter", "qlora" if value == "bnb_4bit" else "lora")]  # fmt: skip
+    if key == "eval.enabled" and value is False:
+        return [("val_set_size", 0)]
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
+        return [("fsdp_config.offload_params", value == "cpu")]
+    return None

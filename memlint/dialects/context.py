@@ -1,0 +1,82 @@
+"""What a dialect may need beside its own facts: the versions in force, and the files that its values link to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from memlint.dialects.derive import Facts, Native
+from memlint.facts import Fact, Problem, Site
+from memlint.read.document import Document
+from memlint.source import ReadError, Source
+from memlint.versions import Versions
+
+
+class Links(Protocol):
+    """The part of `memlint.project.Project` that dialects use."""
+
+    def read_link(self, link: str, from_path: str, *, directory: str | None = None) -> Source | None:
+        """The text that a link leads to, or None."""
+
+
+@dataclass
+class Context:
+    """The surroundings of one configuration. Collects what the dialect finds beside facts."""
+
+    versions: Versions = field(default_factory=Versions)
+    path: str = ""
+    """The file that links are written in."""
+    project: Links | None = None
+    directory: str | None = None
+    """The working directory of the launch, if it changed it."""
+    files: list[str] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def follow(self, link: Fact | None) -> Document | None:
+        """The document that a path-valued fact leads to, or None when it leads nowhere or is not readable."""
+        if link is None or not link.known or not isinstance(link.value, str) or self.project is None:
+            return None
+        try:
+            source = self.project.read_link(link.value, self.path, directory=self.directory)
+            document = first_document(source) if source is not None else None
+        except ReadError:
+            return None
+        if document is not None:
+            self.files.append(document.path)
+        return document
+
+    def note(self, problems: tuple[Problem, ...]) -> None:
+        """Add problems."""
+        self.problems.extend(problems)
+
+
+class Dialect(Protocol):
+    """What every configuration dialect module offers."""
+
+    NAME: str
+    FRAGMENT: bool
+    """The file alone is only a part of a run (a launcher's or an engine's configuration)."""
+    INTERPOLATES: bool
+    """The framework resolves `${...}` (OmegaConf)."""
+
+    def recognise(self, document: Document) -> str | None:
+        """Why a document is of this dialect, or None."""
+
+    def facts(self, native: Native, context: Context | None = None) -> Facts:
+        """Canonical facts of the flattened document, defaults included."""
+
+    def write(self, key: str, value: Any) -> list[tuple[str, Any]] | None:
+        """Canonical -> native keys and values; None where the dialect cannot say it."""
+
+
+def first_document(source: Source) -> Document | None:
+    """The first document of a YAML or JSON text. Raises `ReadError`."""
+    if source.path.endswith((".json", ".conf")):
+        from memlint.read.jsondoc import read_json
+
+        return read_json(source)
+    from memlint.read.yamldoc import read_yaml
+
+    documents = read_yaml(source)
+    return documents[0] if documents else None

@@ -1,0 +1,131 @@
+"""YAML of HF-style training scripts: TRL's own scripts, alignment-handbook recipes, open-instruct and `HfArgumentParser` files.
+
+The keys are the fields of TRL's configuration and `ModelConfig` (alignment-handbook 925acdfe4b). Which trainer reads them is not in the
+file: the objective is guessed from keys that only one of them has, and is left open otherwise. With a launch line the reader
+of the script decides and calls `facts` with the right class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memlint.dialects import hf_arguments, trl
+from memlint.dialects.bitsandbytes import dtype
+from memlint.dialects.context import Context
+from memlint.dialects.deepspeed import linked
+from memlint.dialects.derive import Facts, Native, derive, given, integer, text
+from memlint.dialects.from_pretrained import load_facts
+from memlint.facts import Fact, default, fixed, unknown
+from memlint.read.document import Document
+
+NAME = "trl"
+FRAGMENT = False
+INTERPOLATES = False
+
+_MARKS = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "num_train_epochs", "num_epochs",
+                    "output_dir", "bf16", "gradient_checkpointing", "max_seq_length", "max_length"})  # fmt: skip
+_FOREIGN = frozenset({"finetuning_type", "stage", "cutoff_len", "do_train", "template", "base_model"})
+_OPEN_INSTRUCT = frozenset({"with_tracking", "dataset_mixer", "use_slow_tokenizer", "checkpointing_steps", "add_bos", "num_epochs",
+                            "train_file", "dataset_mixer_list"})  # fmt: skip
+_TRL_ONLY = frozenset({"dataset_mixture", "dataset_name", "max_length", "max_seq_length", "packing", "beta", "use_peft", "lora_r",
+                       "chat_template", "dataset_mixer", "num_generations", "loss_type", "dataset_num_proc", "model_init_kwargs",
+                       "reward_funcs", "max_completion_length", "max_prompt_length", "dataset_text_field"})  # fmt: skip
+
+
+def recognise(document: Document) -> str | None:
+    """`model_name_or_path` with training arguments, and nothing of LLaMA-Factory."""
+    keys = document.keys
+    marks = sorted(keys & _MARKS)
+    if "model_name_or_path" not in keys or len(marks) < 2 or keys & _FOREIGN:
+        return None
+    if "per_device_train_batch_size" not in keys and not keys & {"gradient_checkpointing", "bf16", "gradient_accumulation_steps"}:
+        return None
+    return f"has model_name_or_path and {marks[0]}"
+
+
+def facts(native: Native, context: Context | None = None, class_name: str | None = None) -> Facts:
+    """Canonical facts; `class_name` is the configuration class that reads the file, when that is known."""
+    context = context or Context()
+    versions = context.versions
+    names = {name.partition(".")[0] for name in native}
+    if class_name is None and names & _OPEN_INSTRUCT and not names & {"dataset_mixture", "eval_strategy"}:
+        return _open_instruct(native, context)
+    if class_name is None and not names & _TRL_ONLY:
+        result = hf_arguments.training_arguments(native, versions) | load_facts("AutoModel", _loading(native), versions)
+        result["framework.name"] = fixed("transformers")
+    else:
+        chosen = class_name or config_class(names)
+        result = trl.trl_arguments(chosen or "SFTConfig", native, versions) | trl.model_config(native, versions)
+        adapter = result.get("adapter.method")
+        result["framework.name"] = fixed("trl")
+        if chosen is None:
+            result |= {"objective": unknown("the trainer is chosen by the script, not by this file")}
+            result.pop("batch.sequence_length_is_cap", None)
+        else:
+            result["reference_model"] = trl.reference_model(chosen, native, adapter, versions)
+    result |= linked(given(native, "deepspeed"), result, context)
+    context.note(hf_arguments.problems(native))
+    return result
+
+
+def config_class(names: set[str]) -> str | None:
+    """The TRL configuration class that keys give away, or None."""
+    if names & {"num_generations", "reward_funcs", "max_completion_length"}:
+        return "GRPOConfig"
+    if "desirable_weight" in names:
+        return "KTOConfig"
+    if names & {"rpo_alpha", "precompute_ref_log_probs", "ref_model_mixup_alpha", "sync_ref_model"}:
+        return "DPOConfig"
+    if names & {"beta", "max_prompt_length"}:
+        return "DPOConfig"
+    return "SFTConfig"
+
+
+def _loading(native: Native) -> dict[str, Fact]:
+    return {name: fact for name, fact in native.items() if name in ("model_name_or_path", "torch_dtype", "dtype", "attn_implementation")}
+
+
+def _open_instruct(native: Native, context: Context) -> Facts:
+    """open-instruct's own loop (e6c3044aa6 `finetune.py`, `dpo_tune.py`): explicit values; the launcher sets the rest."""
+    table = {
+        "batch.micro_batch_size": ("per_device_train_batch_size", integer, 8),
+        "batch.gradient_accumulation_steps": ("gradient_accumulation_steps", integer, 1),
+        "checkpointing.enabled": ("gradient_checkpointing", hf_arguments.boolean, False),
+    }
+    note = "open-instruct e6c3044aa6 default"
+    result: Facts = {"framework.name": fixed("open_instruct")}
+    for key, (name, convert, otherwise) in table.items():
+        fact = given(native, name)
+        result[key] = derive(convert, fact) if fact is not None else default(otherwise, note)
+    model, length, held = given(native, "model_name_or_path"), given(native, "max_seq_length"), given(native, "torch_dtype")
+    if model is not None:
+        result["model.id"] = derive(text, model)
+    if length is not None:
+        result["batch.sequence_length"] = derive(integer, length)
+    if held is not None:
+        result["model.dtype"] = derive(dtype, held)
+    lora = given(native, "use_lora", "use_qlora")
+    if lora is None:
+        result["adapter.method"] = default("none", note)
+    if given(native, "beta", "dpo_beta", "dpo_loss_type") is not None:
+        result["objective"] = default("dpo", "has beta")
+    return result
+
+
+def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
+    """Canonical -> key; None where the file cannot say it."""
+    if key == "model.dtype":
+        return [("torch_dtype", value)]
+    if key == "model.attention":
+        return [("attn_implementation", value)]
+    if key == "quantization.double_quant":
+        return [("use_bnb_nested_quant", value)]
+    if key == "quantization.method" and value in ("bnb_4bit", "bnb_8bit"):
+        return [("load_in_4bit", value == "bnb_4bit"), ("load_in_8bit", value == "bnb_8bit")]
+    if key == "adapter.method" and value == "lora":
+        return [("use_peft", True)]
+    adapters = {"adapter.r": "lora_r", "adapter.alpha": "lora_alpha", "adapter.dropout": "lora_dropout",
+                "adapter.target_modules": "lora_target_modules"}  # fmt: skip
+    return [(adapters[key], value)] if key in adapters else trl.write(key, value)
+
+
