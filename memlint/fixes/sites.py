@@ -30,6 +30,15 @@ def candidates(run: TrainingRun, key: str, value: Any, project: Project) -> Iter
     yield from _at_origin(run, place, key, value, project)
 
 
+def _native(site: Site, key: str, value: Any) -> list[tuple[str, Any]] | None:
+    """Native keys and values that say it in a site's dialect; None where it has no words for it."""
+    try:
+        pairs: list[tuple[str, Any]] | None = by_name(site.dialect).write(key, value)
+    except LookupError:
+        return None  # a raw loop has no dialect
+    return pairs
+
+
 def _place(fact: Fact | None) -> Span | None:
     """The place that sets a value, where a fix would write; None for a library's default."""
     return fact.origin[0].span if fact is not None and fact.origin else None
@@ -39,7 +48,7 @@ def _at_origin(run: TrainingRun, place: Span, key: str, value: Any, project: Pro
     """The value replaced where it is stated (a constant, a parser's default, a flag), in a site's words."""
     tried: list[Any] = []
     for site in run.sites:
-        pairs = by_name(site.dialect).write(key, value)
+        pairs = _native(site, key, value)
         if pairs and len(pairs) == 1 and pairs[0][1] not in tried:
             tried.append(pairs[0][1])
             yield from _at_place(site, place, key, value, project)
@@ -47,7 +56,7 @@ def _at_origin(run: TrainingRun, place: Span, key: str, value: Any, project: Pro
 
 def _at_place(site: Site, place: Span, key: str, value: Any, project: Project) -> Iterator[Source]:
     """The literal at a place replaced; only where one native key says it all, and by a value of the same type."""
-    pairs = by_name(site.dialect).write(key, value)
+    pairs = _native(site, key, value)
     source = _source(place, project)
     writer = _writer(source.kind) if source else None
     if not pairs or len(pairs) != 1 or source is None or writer is None:
@@ -59,7 +68,7 @@ def _at_place(site: Site, place: Span, key: str, value: Any, project: Project) -
 
 def _at_site(site: Site, key: str, value: Any, project: Project, place: Span | None = None) -> Iterator[Source]:
     """The native keys set at a site: first without those that only switch off what is not there, then all of them."""
-    pairs = by_name(site.dialect).write(key, value)
+    pairs = _native(site, key, value)
     source = _source(site.span, project)
     writer = _writer(source.kind) if source else None
     if not pairs or source is None or writer is None or KINDS.get(site.kind) is not source.kind:

@@ -55,10 +55,11 @@ def steps_for(assessment: Assessment) -> list[Step]:
 
 def _checkpointing(run: TrainingRun, gpu: Gpu) -> Iterator[Step]:
     """Same gradients, a second forward pass: 20-40 % more time."""
-    if run.value("checkpointing.enabled", False) is False:
-        yield Step("turn gradient checkpointing on", "checkpointing", Safety.SAFE, 1, {"checkpointing.enabled": True})
+    on = {} if run.value("checkpointing.enabled", False) else {"checkpointing.enabled": True}
+    if on:
+        yield Step("turn gradient checkpointing on", "checkpointing", Safety.SAFE, 1, on)
     if run.value("checkpointing.offload", False) is False:
-        changes = {"checkpointing.enabled": True, "checkpointing.offload": True}
+        changes = {**on, "checkpointing.offload": True}
         yield Step("checkpoint activations to the CPU", "checkpointing", Safety.SUGGEST, 4, changes)
 
 

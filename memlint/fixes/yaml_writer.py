@@ -19,20 +19,21 @@ from memlint.fixes.yaml_tree import ALIAS, MAPPING, SCALAR, SEQUENCE, Node, Tree
 from memlint.source import Source, Span
 
 
-def set_key(path: str, text: str, pointer: str, key: str, value: Any, line: int = 1) -> tuple[Edit, ...] | None:
+def set_key(path: str, text: str, pointer: str, key: str, value: Any, line: int = 1, near: int = -1) -> tuple[Edit, ...] | None:
     """The edits that give `key` of the mapping at `pointer` a value: none when it has it, None when that is impossible.
 
     `key` may be dotted (`fsdp_config.offload_params`): mappings on the way are made as needed. `line` tells which of
-    several documents is meant. A key that comes from a merge or an alias is overridden in the mapping itself.
+    several documents is meant; `near` is the offset of a related value, after which a new key goes (else the last). A key
+    that comes from a merge or an alias is overridden in the mapping itself.
     """
     if isinstance(value, Mapping):
-        return _set_all(path, text, pointer, {f"{key}.{name}": item for name, item in value.items()}, line)
+        return _set_all(path, text, pointer, {f"{key}.{name}": item for name, item in value.items()}, line, near)
     tree = parse(text)
     root = _root(tree, text, line) if tree else None
     if tree is None or root is None:
         return None
     style = Style.of(tree)
-    splice = _splice(Splicer(text, style), root, f"{pointer}.{key}" if pointer else key, value)
+    splice = _splice(Splicer(text, style, near), root, f"{pointer}.{key}" if pointer else key, value)
     if splice is None or splice.keep:
         return None if splice is None else ()
     if _is_shared(tree, root, splice):
@@ -64,7 +65,8 @@ def set_keys(
     place: Span | None = None,
 ) -> tuple[Edit, ...] | None:
     """The edits that give keys of the mapping at a site these values; see `set_key`."""
-    return _set_all(source.path, source.text, site.pointer, values, site.span.line)
+    near = Places(source.text).offset(place.line, place.column) if place and place.path == source.path else -1
+    return _set_all(source.path, source.text, site.pointer, values, site.span.line, near)
 
 
 def states(source: Source, site: Site, name: str) -> bool:
@@ -140,10 +142,11 @@ KEEP = Splice(0, 0, "", 0, 0, (), keep=True)
 
 @dataclass(frozen=True, slots=True)
 class Splicer:
-    """A text and its style."""
+    """A text and its style. `near` is the offset of a related value, beside which a new key of its mapping goes."""
 
     text: str
     style: Style
+    near: int = -1
 
     def replace(self, node: Node, value: Any, in_flow: bool) -> Splice | None:
         """The splice that gives a written value another one."""
@@ -193,18 +196,23 @@ class Splicer:
                 return None
             inside = mapping.start + 1
             return Splice(inside, inside, self.style.flow(path, value), mapping.last - 1, mapping.last - 1, nested(path, value))
-        last = mapping.items[-1]
+        before = self._neighbour(mapping)
         if mapping.flow:
-            at = last.end
+            at = before.end
             written = ", " + self.style.flow(path, value)
         else:
             places = Places(self.text)
-            at = places.line_end(end_of(last))
+            at = places.line_end(end_of(before))
             column = self._column(places, mapping)
             if column is None:
                 return None
             written = self.style.newline + self.style.block(path, value, column)
-        return Splice(at, at, written, mapping.last - 1, mapping.last - 1, nested(path, value))
+        return Splice(at, at, written, before.last, before.last, nested(path, value))
+
+    def _neighbour(self, mapping: Node) -> Node:
+        """The value after which a new key goes: the one at `near`, else the last."""
+        values = (item for item in mapping.items[1::2] if item.kind == SCALAR and item.start <= self.near <= item.end)
+        return next(values, mapping.items[-1])
 
     def override(self, alias: Node, key: Node, mapping: Node, path: str, value: Any) -> Splice | None:
         """The splice that makes `key: *defaults` a mapping which merges the anchor and overrides one of its keys."""
@@ -294,11 +302,11 @@ def _entry_of(node: Node, value: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def _set_all(path: str, text: str, pointer: str, values: Mapping[str, Any], line: int) -> tuple[Edit, ...] | None:
+def _set_all(path: str, text: str, pointer: str, values: Mapping[str, Any], line: int, near: int) -> tuple[Edit, ...] | None:
     """Several keys at once, given to the mapping one after the other; the edits are of whole lines."""
     after = text
     for key, value in values.items():
-        edits = set_key(path, after, pointer, key, value, line)
+        edits = set_key(path, after, pointer, key, value, line, near)
         if edits is None:
             return None
         after = apply(after, edits)
