@@ -111,9 +111,9 @@ def verdicts_for(estimated: Estimate, gpus: Iterable[Gpu]) -> tuple[Verdict, ...
     return tuple(Verdict(gpu, judge(estimated, gpu)) for gpu in gpus)
 
 
-def smallest_card(estimated: Estimate) -> Gpu | None:
-    """The card with the least memory on which the run fits for sure; None when none does."""
-    fitting = [gpu for gpu in all_gpus() if judge(estimated, gpu) == FITS]
+def smallest_card(estimated: Estimate, *, bf16: bool = False) -> Gpu | None:
+    """The card with the least memory on which the run fits for sure (and computes bfloat16); None when none does."""
+    fitting = [gpu for gpu in all_gpus() if judge(estimated, gpu) == FITS and (gpu.bf16 or not bf16)]
     return min(fitting, key=lambda gpu: (gpu.capacity_bytes, gpu.name), default=None)
 
 

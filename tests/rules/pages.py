@@ -1,8 +1,8 @@
 """The cases of a rule page: fenced blocks with a file, and the diagnostic that the page promises.
 
-    ```yaml bad train.yaml gpu=a10g        the file to lint, and options of the command line
-    ```json with ds.json                   another file beside it (before the case it belongs to)
-    ```text                                the expected lines of a bad case
+```yaml bad train.yaml gpu=a10g        the file to lint, and options of the command line
+```json with ds.json                   another file beside it (before the case it belongs to)
+```text                                the expected lines of a bad case
 """
 
 from __future__ import annotations

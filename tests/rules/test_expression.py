@@ -16,9 +16,7 @@ from memlint.rules.kinds import Kind, check
 class Values:
     """A scope of given values: a name maps to everything it may be."""
 
-    def __init__(
-        self, values: Mapping[str, tuple[Any, ...]], explicit: tuple[str, ...] = (), problems: tuple[str, ...] = ()
-    ):
+    def __init__(self, values: Mapping[str, tuple[Any, ...]], explicit: tuple[str, ...] = (), problems: tuple[str, ...] = ()):
         self._values, self._explicit, self._problems = values, explicit, problems
 
     def values(self, name: str) -> tuple[Any, ...]:
@@ -207,9 +205,7 @@ def test_an_answer_stands_however_the_unknown_turns_out(text: str, known: dict[s
         assert answer in outcomes
 
 
-@given(
-    expressions(), st.fixed_dictionaries({name: st.sampled_from([(True,), (False,), (True, False)]) for name in NAMES})
-)
+@given(expressions(), st.fixed_dictionaries({name: st.sampled_from([(True,), (False,), (True, False)]) for name in NAMES}))
 def test_choices_are_exact(text: str, values: dict[str, tuple[bool, ...]]) -> None:
     outcomes = {kleene(text, {"x": x, "y": y, "z": z}) for x in values["x"] for y in values["y"] for z in values["z"]}
     answer = parse(text).decide(Values(values))
