@@ -51,12 +51,15 @@ def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tens
     if m.attention == "eager" or shape.softcap or (shape.sinks and m.attention == "sdpa"):
         return eager(m, q, k, v, shape, bias)
     if m.attention.startswith("flash") or m.attention == "xformers":
+        if m.repeats_kv:
+            k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
+            shape = _expanded(shape)
         return flash(m, *_half(m, q, k, v), shape)
     q, k, v = (ops.autocast(m, t) for t in (q, k, v))
     if m.math_sdpa:
         return math(m, q, k, v, shape, bias or m.mask)
     mask = bias or m.mask
-    if shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
+    if m.repeats_kv or shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
         k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
         shape = _expanded(shape)
     if q.itemsize == FP32 and shape.heads != shape.kv_heads:

@@ -56,13 +56,24 @@ class Builder:
         numel = 1
         for size in shape:
             numel *= size
-        storage = Storage(self.machine.ledger, numel * itemsize, component)
+        storage = Storage(self.machine.ledger, self._held(numel, itemsize, trained, kind), component)
         parameter = Parameter(storage, numel, itemsize, name, kind, self.layer)
         parameter.shape = shape
         if trained:
             parameter.node = Sink(parameter)
         self.parameters.append(parameter)
         return parameter
+
+    def _held(self, numel: int, itemsize: int, trained: bool, kind: str) -> int:
+        """Bytes of a parameter that stay on this rank between uses."""
+        sharding = self.setup.sharding
+        if not sharding.shards_weights:
+            return numel * itemsize
+        if sharding.offload_params:
+            return 0
+        if trained and kind != "adapter":
+            itemsize = max(itemsize, self.setup.stored_itemsize)
+        return sharding.share(numel) * itemsize
 
     def embedding(self, name: str, rows: int, width: int) -> Parameter:
         """An embedding table; a copy of it is trained when `modules_to_save` names it."""

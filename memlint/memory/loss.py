@@ -31,9 +31,8 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
         return [_chunked_head(m, setup, model, hidden)]
     if setup.logits == "chunked":
         return [_recomputed_chunks(m, setup, model, hidden)]
-    logits = model.head(m, hidden)
-    del hidden
-    return _full(m, setup, model, logits)
+    # The forward frame of the model holds the hidden states until the loss is there, but not the logits.
+    return _full(m, setup, model, model.head(m, hidden))
 
 
 def _pooled(m: Machine, model: Model, hidden: Tensor) -> Tensor:
@@ -56,7 +55,7 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
     if setup.ce_chunk_tokens:
         return [_chunked_entropy(m, logits, setup.ce_chunk_tokens, model.classes)]
     output = logits
-    if setup.loss_upcast and setup.loss_kernel == "torch_ce":
+    if setup.loss_upcast:
         wide = ops.cast(m, logits, FP32)
         if setup.stack.upcasts_in_model:
             output = wide

@@ -28,6 +28,8 @@ class Machine:
     """Element size of the 4-D attention bias that a padded batch brings along; 0 when there is no mask."""
     math_sdpa: bool = False
     """SDPA has no fused kernel for these inputs and takes the math path."""
+    repeats_kv: bool = False
+    """The framework expands K and V to all heads before the attention kernel."""
     input_grads: bool = False
     """The output of a frozen embedding is made to need a gradient (`enable_input_require_grads`)."""
     casts: dict[int, Tensor] = field(default_factory=dict)

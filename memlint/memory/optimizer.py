@@ -27,6 +27,8 @@ EIGHT_BIT = {
 }
 ONE_STATE = {"sgd", "lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum"}
 EIGHT_BIT_ONE = {"lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit", "rmsprop_8bit"}
+OFF_DEVICE = {"deepspeed_cpu_adam", "adamw_torch_cpu_offload"}
+"""Optimizers whose states and step live in host memory."""
 STATELESS = {"none", "lomo", "adalomo", "sgd_plain", "schedule_free_sgd"}
 PAGED_32 = {"paged_adamw_32bit", "paged_adamw", "adamw_bnb_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit", "paged_lion"}
 
@@ -35,13 +37,18 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
     """Allocate every state that lives across steps."""
     ledger = m.ledger
     before, ledger.component = ledger.component, "optimizer_states"
-    held = []
+    held: list[Storage] = []
+    sharding = setup.sharding
+    if sharding.offload_optimizer or setup.optimizer in OFF_DEVICE:
+        ledger.component = before
+        return held
+    ranks = sharding.ranks if sharding.shards_states else 1
     for parameter in trained:
         ledger.enter("states", parameter.layer)
         if setup.master_weights and parameter.itemsize != FP32:
-            held.append(Storage(ledger, parameter.numel * FP32))
+            held.append(Storage(ledger, -(-parameter.numel // ranks) * FP32))
         for nbytes in state_bytes(setup, parameter):
-            held.append(Storage(ledger, nbytes))
+            held.append(Storage(ledger, -(-nbytes // ranks)))
     ledger.component = before
     return held
 
@@ -49,8 +56,8 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
 def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
     """Bytes of each state tensor of one parameter."""
     name = setup.optimizer
-    size = FP32 if setup.master_weights else p.itemsize
-    if name in ("deepspeed_cpu_adam", "adamw_torch_cpu_offload") or name in STATELESS:
+    size = FP32 if setup.master_weights else step_itemsize(setup, p)
+    if name in STATELESS:
         return ()
     if name in EIGHT_BIT:
         if p.numel < 4096 or (p.kind == "embedding" and name != "adamw_torch_8bit"):
@@ -81,6 +88,11 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
     raise CannotEstimate(f"optimizer {name!r} is not modelled")
 
 
+def step_itemsize(setup: Setup, p: Parameter) -> int:
+    """dtype in which the optimizer sees a parameter: that of its shard."""
+    return max(p.itemsize, setup.stored_itemsize) if p.kind != "adapter" else p.itemsize
+
+
 def _low_rank(p: Parameter, name: str, rank: int = 128) -> tuple[int, ...]:
     """GaLore (galore-torch 1.0 `galore_projector.py`): a projection and two states of that rank; rank 128 by default."""
     if p.kind != "linear" or len(p.shape) < 2:
@@ -96,8 +108,9 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
     m.ledger.enter("optimizer_step")
     name = setup.optimizer
     live = [p for p in trained if p.grad is not None]
-    if not live or name in STATELESS or setup.in_backward:
+    if not live or name in STATELESS or name in OFF_DEVICE or setup.in_backward or setup.sharding.offload_optimizer:
         return
+    ranks = setup.sharding.ranks if setup.sharding.shards_states else 1
     if name == "adafactor":
         biggest = max(live, key=lambda p: p.numel)
         update = m.new(biggest.numel, FP32)
@@ -108,7 +121,7 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
         held = []
         for parameter in live:
             m.ledger.enter("optimizer_step", parameter.layer)
-            held.append(m.new(parameter.numel, size or parameter.itemsize))
+            held.append(m.new(-(-parameter.numel // ranks), size or step_itemsize(setup, parameter)))
         held.reverse()
         while held:
             m.ledger.enter("optimizer_step", live[len(live) - len(held)].layer)

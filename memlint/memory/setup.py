@@ -13,6 +13,7 @@ from typing import Any
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
 from memlint.memory.result import CannotEstimate
+from memlint.memory.sharding import FSDP, Sharding, sharding_of
 from memlint.memory.versions import Stack, stack_of
 from memlint.models.architecture import Architecture
 
@@ -83,6 +84,9 @@ class Setup:
     """Bytes of one cuBLAS workspace; the forward and the backward thread own one each."""
     math_sdpa: bool
     """The card has no fused attention kernel for half inputs."""
+    sharding: Sharding
+    stored_itemsize: int
+    """dtype in which trained base weights are stored between uses (float32 shards under FSDP with mixed precision)."""
 
     def trains(self, name: str, kind: str) -> bool:
         """Whether a base parameter is trained."""
@@ -181,6 +185,11 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     multiple = int(facts.get("model.padded_vocab_multiple", 1) or 1)
     vocabulary = architecture.vocab_size or 0
     vocabulary = -(-vocabulary // multiple) * multiple
+    sharding = sharding_of(run, weight, architecture.hidden_size or 0)
+    if sharding.is_zero:
+        weight, mixed = (2 if precision != "fp32" else 4), False
+    if sharding.strategy in FSDP and sharding.compute_itemsize and weight == 4:
+        weight = sharding.compute_itemsize
     compute = facts.get("quantization.compute_dtype", None)
     return Setup(
         weight_itemsize=weight,
@@ -213,9 +222,9 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         kernels=frozenset(facts.get("kernels", ()) or ()),
         compiled=bool(facts.get("compile", False)),
         optimizer=optimizer,
-        foreach=bool(facts.get("optimizer.foreach", optimizer in ("adamw_torch", "sgd", "adamw_torch_8bit"))),
+        foreach=bool(facts.get("optimizer.foreach", optimizer in ("adamw_torch", "sgd") and stack.foreach_by_default)),
         in_backward=bool(facts.get("optimizer.in_backward", False)),
-        master_weights=bool(facts.get("optimizer.master_weights", False)),
+        master_weights=bool(facts.get("optimizer.master_weights", sharding.is_zero)),
         grad_itemsize=ITEMSIZES.get(facts.get("optimizer.grad_dtype", ""), 0),
         logits=str(logits),
         loss_kernel=str(facts.get("loss.kernel", "torch_ce")),
@@ -233,6 +242,8 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         tied=bool(tied),
         vocabulary=vocabulary,
         workspace=workspace_bytes(gpu),
+        sharding=sharding,
+        stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,
         math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",
     )
 

@@ -13,6 +13,8 @@ ACCELERATE_TRAINERS = {
 }  # fmt: skip
 """Frameworks whose loop is (or wraps) the Hugging Face Trainer or accelerate."""
 
+REPEATS_KV_FLASH = frozenset({"mistral", "mixtral", "phi3", "qwen2", "qwen2_moe", "starcoder2", "jamba"})
+
 OWN_LOOPS = {"pytorch", "peft_method_comparison", "accelerate", "torchao_benchmark"}
 """Loops that keep a name (`outputs`) bound to the model's output during backward."""
 
@@ -42,6 +44,14 @@ class Stack:
     wide_dropout_masks: bool
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
     bnb_keeps_input: bool
+    repeats_kv_sdpa: bool
+    """SDPA gets K and V expanded to all heads: transformers before 4.54 (`integrations/sdpa_attention.py`)."""
+    repeats_kv_flash: frozenset[str]
+    """Model types whose FlashAttention-2 class expands K and V itself: transformers before 4.48 (4.45.2 and 4.36.2 read)."""
+    boolean_masks: bool
+    """SDPA gets a boolean mask: transformers 4.53 and later (`masking_utils.py`)."""
+    foreach_by_default: bool
+    """torch.optim picks the multi-tensor implementation on CUDA: torch 2.0 and later."""
     old: bool
     """Before mid-2024 (torch before 2.3): kernels whose temporaries have not been read."""
 
@@ -72,6 +82,10 @@ def stack_of(run: TrainingRun) -> Stack:
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
         bnb_keeps_input=False,
+        repeats_kv_sdpa=transformers < (4, 54),
+        repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
+        boolean_masks=transformers >= (4, 53),
+        foreach_by_default=(_version(str(versions.get("torch") or "")) or (9, 9)) >= (2, 0),
         old=(_version(str(versions.get("torch") or "")) or (9, 9)) < (2, 3) or transformers < (4, 40),
     )
 

@@ -1,0 +1,89 @@
+"""Running a block: plainly between two marks, or checkpointed (forward without a graph, once more in backward)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memlint.memory.autograd import Sink, backward
+from memlint.memory.families.model import Block
+from memlint.memory.machine import Machine
+from memlint.memory.setup import Setup
+from memlint.memory.tensor import Parameter, Storage, Tensor
+from memlint.memory.units import Units
+
+
+def plain(m: Machine, units: Units | None, block: Block, x: Tensor, context: Tensor | None, index: int) -> Tensor:
+    """Run the block with its graph; the marks tell the ledger (and the sharded units) when backward passes it."""
+    x = _mark(m, x, lambda: _leave(m, units, index))
+    x = block(m, x, context)
+    return _mark(m, x, lambda: _enter(m, units, index))
+
+
+def _mark(m: Machine, x: Tensor, passed: Callable[[], None]) -> Tensor:
+    """An operation that costs nothing and calls `passed` when backward goes through it."""
+
+    def rule(g: Tensor) -> tuple[Tensor | None, ...]:
+        passed()
+        return (g,)
+
+    return m.tape.record(Tensor(x.storage, x.numel, x.itemsize), (x,), rule)
+
+
+def _enter(m: Machine, units: Units | None, index: int) -> None:
+    m.ledger.enter("backward", index)
+    if units is not None:
+        units.gather(index)
+        for ahead in range(1, units.setup.sharding.ahead + 1):
+            units.gather(index - ahead)
+
+
+def _leave(m: Machine, units: Units | None, index: int) -> None:
+    if units is not None:
+        units.free(index)
+    m.ledger.enter("backward", index - 1 if index else -1)
+
+
+def checkpointed(
+    m: Machine, setup: Setup, units: Units | None, block: Block, x: Tensor, context: Tensor | None, index: int
+) -> Tensor:
+    """`torch.utils.checkpoint` around the block: its input is kept (in host memory with `checkpoint_offload`), nothing else.
+
+    Reentrant and not, the same tensors are held at the peak. FSDP1 with a frozen unit and reentrant checkpointing keeps every
+    block's input and its gradient until backward ends: the unit's reshard hook is a multi-gradient hook on these inputs
+    (torch 2.13 `distributed/fsdp/_runtime_utils.py`, `_register_post_backward_reshard_only_hook`).
+    """
+    tape = m.tape
+    enabled, tape.enabled = tape.enabled, False
+    out = block(m, x, context)
+    tape.enabled = enabled
+    if out.storage is x.storage:
+        out = Tensor(out.storage, out.numel, out.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    held: list[Storage] = [] if setup.checkpoint_offload else [x.storage]
+    context_held = [] if context is None else [context]
+    frozen = any(p.node is None for p in units.parameters.get(index, ())) if units is not None else False
+    keeps = frozen and setup.reentrant and setup.sharding.keeps_frozen_inputs
+
+    def rule(g: Tensor) -> tuple[Tensor | None, ...]:
+        _enter(m, units, index)
+        storage = held.pop() if held else Storage(m.ledger, numel * itemsize)
+        inputs = Parameter(storage, numel, itemsize, "inputs", "input", index)
+        del storage
+        inputs.node = Sink(inputs)
+        tape.enabled = True
+        casts, m.casts = m.casts, {}
+        result = block(m, inputs, context_held[0] if context_held else None)
+        m.casts = casts
+        tape.enabled = False
+        backward(tape, result, g)
+        del result
+        inputs.node = None
+        grad = inputs.grad
+        if keeps and units is not None:
+            units.kept_inputs.append(inputs)
+        context_held.clear()
+        _leave(m, units, index)
+        return (grad,)
+
+    saved = (None,) if setup.checkpoint_offload else (x.storage,)
+    return tape.record(out, (x,), rule, saved)

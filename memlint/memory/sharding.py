@@ -1,0 +1,108 @@
+"""Who holds which part of a parameter when: FSDP, ZeRO and DDP as changes to the program.
+
+Facts: torch 2.4 and 2.13 `distributed/fsdp/_runtime_utils.py` and `_flat_param.py` (FSDP1: the root unit stays gathered between forward and
+backward, a unit is freed after its forward; backward gathers a unit again; a gradient is reduce-scattered as soon as its unit is
+done), `distributed/fsdp/_fully_shard/` (FSDP2: the same, one gather ahead), DeepSpeed 0.19 `runtime/zero/stage_1_and_2.py` and `stage3.py`
+(16-bit weights, float32 partitions, bucket buffers), torch 2.13 `nn/parallel/distributed.py` and `reducer.cpp` (DDP buckets).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memlint.facts import TrainingRun
+from memlint.memory.tensor import HALF
+
+ZERO = ("zero1", "zero2", "zero3")
+FSDP = ("fsdp1", "fsdp2")
+
+DEFAULT_BUCKET = 500_000_000
+"""`reduce_bucket_size` and `allgather_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """One rank's share. `ranks` = 1 means that nothing is sharded."""
+
+    strategy: str = "none"
+    ranks: int = 1
+    """Ranks that a sharded tensor is divided over."""
+    world: int = 1
+    wrapped: bool = True
+    """Each block is a unit of its own; else the whole model is one."""
+    reshards: bool = True
+    """A block's weights are freed after its forward."""
+    compute_itemsize: int = 0
+    """dtype in which gathered weights are used; 0: the dtype they are stored in."""
+    reduce_itemsize: int = 0
+    ahead: int = 0
+    """Units gathered ahead of the one at work."""
+    reduce_bucket: int = 0
+    gather_bucket: int = 0
+    overlap: bool = False
+    offload_params: bool = False
+    offload_optimizer: bool = False
+    bucket_view: bool = False
+    keeps_last: bool = False
+    """The last block stays gathered between forward and backward (torchtitan)."""
+    keeps_frozen_inputs: bool = False
+    """FSDP1 hooks a frozen unit on its inputs and keeps them, with their gradients, until backward ends."""
+    leaves_apart: bool = True
+    """Trained leaves (adapters) are units of their own; else a block's flat parameter mixes frozen and trained weights."""
+
+    @property
+    def shards_weights(self) -> bool:
+        return self.ranks > 1 and self.strategy in (*FSDP, "zero3")
+
+    @property
+    def shards_states(self) -> bool:
+        return self.ranks > 1 and self.strategy in (*FSDP, *ZERO)
+
+    @property
+    def is_zero(self) -> bool:
+        return self.strategy in ZERO
+
+    def share(self, numel: int) -> int:
+        """Elements of a rank's part."""
+        return -(-numel // self.ranks)
+
+
+def sharding_of(run: TrainingRun, weight_itemsize: int, hidden: int) -> Sharding:
+    """Read the sharding facts of a run."""
+    value = run.value
+    strategy = str(value("parallel.strategy", "none") or "none")
+    world = int(value("parallel.gpus", 1) or 1) * int(value("parallel.nodes", 1) or 1)
+    ranks = int(value("parallel.data_shard", 0) or 0) or world
+    for degree in ("tensor", "pipeline", "context"):
+        if not value("parallel.data_shard") and degree != "context":
+            ranks //= max(1, int(value(f"parallel.{degree}", 1) or 1))
+    if value("parallel.fsdp_sharding") == "no_shard" or strategy not in (*FSDP, *ZERO):
+        ranks = 1
+    compute = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_param_dtype") or ""), 0)
+    mixed = str(value("precision") or "").endswith("-mixed")
+    composer = value("parallel.composer_mixed_precision")
+    if composer or (strategy in FSDP and mixed and weight_itemsize == 4 and not compute):
+        compute = HALF
+    reduce = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_reduce_dtype") or ""), 0)
+    bucket = value("parallel.reduce_bucket_size")
+    if bucket is None:
+        bucket = hidden * hidden if value("framework.name") != "deepspeed" and hidden else DEFAULT_BUCKET
+    return Sharding(
+        strategy=strategy,
+        ranks=max(1, ranks),
+        world=world,
+        wrapped=value("parallel.wrap_policy", "transformer") != "none",
+        reshards=bool(value("parallel.reshard_after_forward", True)),
+        compute_itemsize=compute,
+        reduce_itemsize=reduce,
+        ahead=1 if strategy == "fsdp2" else 0,
+        reduce_bucket=int(bucket),
+        gather_bucket=int(value("parallel.allgather_bucket_size", DEFAULT_BUCKET) or DEFAULT_BUCKET),
+        overlap=bool(value("parallel.overlap_comm", strategy == "zero3")),
+        offload_params=str(value("parallel.offload_params", "none")) != "none",
+        offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none",
+        bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
+        keeps_last=value("parallel.last_layer_resharded") is False,
+        keeps_frozen_inputs=strategy == "fsdp1",
+        leaves_apart=not value("parallel.mixed_frozen_flat", False),
+    )
