@@ -1,14 +1,16 @@
 """From a file to its training runs: the one door to every reader.
 
-`extract` looks at what a file is, calls the reader for it, and lays the values that people state beside the code over
-the result: `# memlint:` comments first, `--set` last.
+`extract` looks at what a file is, calls the reader for it, and lays what people state in `# memlint:` comments over the
+result.
 """
 
 from __future__ import annotations
 
-from memlint.facts import Extraction
+from memlint.comments import comments_of
+from memlint.facts import Extraction, Fact, TrainingRun, fixed
+from memlint.facts.keys import parse
 from memlint.project import Project
-from memlint.source import Kind, ReadError, Source, kind_of
+from memlint.source import Kind, ReadError, Source, Span, kind_of
 
 __all__ = ["Project", "extract"]
 
@@ -28,9 +30,35 @@ def extract(path: str, project: Project | None = None, text: str | None = None) 
         found = _dispatch(source, project)
     except ReadError as error:
         return Extraction(errors=(error,))
-    if not found.runs or not project.overrides:
-        return found
-    return Extraction(tuple(run.with_values(project.overrides, "--set") for run in found.runs), found.errors)
+    return Extraction(tuple(_stated(run, project) for run in found.runs), found.errors)
+
+
+def _stated(run: TrainingRun, project: Project) -> TrainingRun:
+    """The run with what comments in its files say: `# memlint: set key=value`, `# memlint: gpu=t4`; the file itself last.
+
+    A comment that is malformed is the business of whoever checks the file that holds it.
+    """
+    facts: dict[str, Fact] = {}
+    for path in (*(file for file in run.files if file != run.path), run.path):
+        try:
+            source = project.read(path, kind_of(path) or Kind.SHELL)
+        except ReadError:
+            continue
+        for comment in comments_of(source):
+            span = Span(path, comment.line, comment.column, comment.line, comment.end_column, comment.cell)
+            verb, _, rest = comment.text.partition(" ")
+            key, _, value = (part.strip() for part in comment.text.partition("="))
+            try:
+                if verb == "set":
+                    name, parsed = parse(rest)
+                    facts[name] = fixed(parsed, span, "memlint comment")
+                elif key == "gpu":
+                    facts["hardware.gpu"] = fixed(value, span, "memlint comment")
+                elif key == "gpus":
+                    facts["parallel.gpus"] = fixed(int(value), span, "memlint comment")
+            except ValueError:
+                continue
+    return run.with_facts(facts) if facts else run
 
 
 def _dispatch(source: Source, project: Project) -> Extraction:

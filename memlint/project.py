@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from memlint.source import Kind, ReadError, Source, kind_of, read
 
@@ -19,21 +18,17 @@ MAX_PARENTS = 6
 class Project:
     """What surrounds the files of one memlint call. Create it with `Project.around(path)`; it reads lazily.
 
-    `overrides` are canonical `--set` values (already validated by `memlint.facts.keys`): they win over every input.
     `pinned` are library versions stated by hand (`[tool.memlint] versions`), library name to version text.
     """
 
     root: Path
-    overrides: Mapping[str, Any] = field(default_factory=dict)
     pinned: Mapping[str, str] = field(default_factory=dict)
     marked: bool = True
     """False when no `.git` or `pyproject.toml` marks the root."""
     _texts: dict[str, Source] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def around(
-        cls, path: str, *, overrides: Mapping[str, Any] | None = None, pinned: Mapping[str, str] | None = None
-    ) -> Project:
+    def around(cls, path: str, *, pinned: Mapping[str, str] | None = None) -> Project:
         """The project that a file or directory belongs to: the nearest one upward with `.git`, else `pyproject.toml`.
 
         A repository wins over a package inside it, because launch lines are written for the repository's root.
@@ -45,12 +40,12 @@ class Project:
             (p for p in above if any((p / name).exists() for name in ROOT_MARKERS)), None
         )
         root = marker or above[min(MAX_PARENTS, max(len(above) - 2, 0))]
-        return cls(root, dict(overrides or {}), dict(pinned or {}), marker is not None)
+        return cls(root, dict(pinned or {}), marker is not None)
 
     def with_texts(self, sources: Mapping[str, Source]) -> Project:
         """The same project in which some files have another text (standard input, a heredoc, `%%writefile`)."""
         added = {_key(path): source for path, source in sources.items()}
-        return Project(self.root, self.overrides, self.pinned, self.marked, {**self._texts, **added})
+        return Project(self.root, self.pinned, self.marked, {**self._texts, **added})
 
     def read(self, path: str, kind: Kind | None = None) -> Source:
         """A file's text, read once. Raises `ReadError`."""

@@ -95,8 +95,11 @@ def _shell(notebook: Notebook, project: Project) -> Extraction:
     if not notebook.shell:
         return Extraction()
     variables = _variables(notebook)
-    environment = {name: value for name, value in variables.items() if name.startswith("environ ")}
-    environment = {name.removeprefix("environ "): value for name, value in environment.items() if value is not None}
+    environment: dict[str, Value] = {
+        name.removeprefix("environ "): value
+        for name, value in variables.items()
+        if value is not None and name.startswith("environ ")
+    }
     directory: str | None = None
     for shell in notebook.shell:
         lines = Lines(notebook.path, shell.text, cell=shell.cell, line=shell.line, column=shell.column)
@@ -176,6 +179,7 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Name):
                 yield target.id, node.value
-            elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-                if ast.unparse(target.value) in ("os.environ", "environ"):
-                    yield f"environ {target.slice.value}", node.value
+            elif isinstance(target, ast.Subscript) and ast.unparse(target.value) in ("os.environ", "environ"):
+                name = target.slice.value if isinstance(target.slice, ast.Constant) else None
+                if isinstance(name, str):
+                    yield f"environ {name}", node.value

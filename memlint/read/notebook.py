@@ -199,5 +199,6 @@ def _continues(rows: list[str]) -> bool:
     """Whether the rows so far end inside brackets, a string or after a backslash, so that the next row is no magic."""
     for index in range(len(rows) - 1, -1, -1):
         if rows[index].strip():
-            return rows[index].rstrip().endswith((",", "(", "[", "{", "\\", "+", "=")) and not rows[index].lstrip().startswith("#")
+            row = rows[index].strip()
+            return row.endswith((",", "(", "[", "{", "\\", "+", "=")) and not row.startswith("#")
     return False

@@ -226,6 +226,8 @@ class Walk(Control):
 
     def _note(self, words: Array, world: World, span: Span) -> None:
         kept = [word for word in words if not passes(word)]
+        if not kept:
+            return
         environment: dict[str, Fact] = {}
         for name in sorted(world.exported):
             value = world.variables.get(name)

@@ -65,6 +65,8 @@ class Expander:
             expanded = self._part(part, world, text)
             quoted = isinstance(part, Literal) or part.quoted
             elements = expanded if isinstance(expanded, list) else [expanded]
+            if not elements and current == []:
+                current = None  # `"$@"` without arguments is no word, not an empty one
             for index, element in enumerate(elements):
                 if index and current is not None:
                     fields.append(tuple(current))
