@@ -1,14 +1,17 @@
-"""Which library versions are in force for a file: what its repository pins, else what the configuration says, else the newest known.
+"""Which library versions are in force for a file: what its repository pins, else the newest known.
 
-Read as text, never resolved: a pin in a lock file is exact; a bare lower bound (`transformers>=4.40`) is not a version and the
-newest known stands; an upper bound or a compatible release gives the newest version known below it.
+The files are read as text, never resolved. A lock file's version is exact; a lower bound (`transformers>=4.40`) leaves the
+newest known; an upper bound or a compatible release (`<5`, `~=4.46`) gives the newest version known within it. The nearest
+directory that says something about a library wins, in it a lock file before a requirement.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +36,19 @@ NEWEST = {
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """A version as a comparable tuple of its leading numbers (`"4.57.6.dev0"` -> `(4, 57, 6)`)."""
+    """A version as a comparable tuple of its leading numbers: `4.57.6.dev0` -> `(4, 57, 6)`, `5.0` and `5` -> `(5,)`."""
+    return _trimmed(_numbers(version))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
     match = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in match.group(1).split(".")) if match else (0,)
+
+
+def _trimmed(key: tuple[int, ...]) -> tuple[int, ...]:
+    while len(key) > 1 and key[-1] == 0:
+        key = key[:-1]
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +70,139 @@ class Versions:
         return f"{library} {self.of(library).version}"
 
 
-__all__ = ["NEWEST", "Iterator", "Path", "Pin", "Versions", "version_key"]
-
 
 def versions_for(path: str, pinned: Mapping[str, str] | None = None) -> Versions:
-    """The versions in force for a file; `pinned` are versions stated by hand, which win."""
-    return Versions({library: Pin(version, "configuration") for library, version in (pinned or {}).items()})
+    """The versions in force for a file; `pinned` are versions stated by hand (`[tool.memlint]`), which win."""
+    pins = dict(_pins_of(os.path.dirname(os.path.abspath(path))))  # noqa: PTH100, PTH120 - a hot path, called with strings
+    pins |= {library: Pin(version, "configuration") for library, version in (pinned or {}).items()}
+    return Versions(pins)
+
+
+def pins_in(text: str, where: str) -> dict[str, Pin]:
+    """The versions that a requirements text asks for: `pip install` lines, requirements, `pyproject.toml`, a conda file."""
+    asked: dict[str, tuple[str, int]] = {}
+    for match in _REQUIREMENT.finditer(text):
+        library, constraint = match.group(1).lower(), match.group(2).strip()
+        exact = constraint.startswith(("==", "=")) and "*" not in constraint
+        if library not in asked or (exact and not asked[library][0].startswith("=")):
+            asked[library] = (constraint, text.count("\n", 0, match.start()) + 1)
+    found = {}
+    for library, (constraint, line) in asked.items():
+        version = _within(library, constraint)
+        if version is not None:
+            found[library] = Pin(version, f"{where}:{line}")
+    return found
+
+
+MAX_FILE = 4_000_000
+MAX_PARENTS = 8
+MAX_INCLUDES = 20
+
+_LIBRARIES = "|".join(sorted(NEWEST, key=len, reverse=True))
+_REQUIREMENT = re.compile(
+    rf"(?<![\w./-])({_LIBRARIES})(?:\[[\w, -]*\])?[\"']?\s*(?:=\s*[\"{{'](?:version\s*=\s*[\"'])?\s*)?"
+    r"((?:===|==|~=|>=|<=|!=|<|>|\^|~|=)?\s*v?\d[\w.*+-]*(?:\s*,\s*(?:==|~=|>=|<=|!=|<|>)\s*\d[\w.*+-]*)*)",
+    re.IGNORECASE,
+)
+_LOCKED = re.compile(
+    rf"""name\s*=\s*"({_LIBRARIES})"\s*\nversion\s*=\s*"([^"]+)\"|"({_LIBRARIES})":\s*\{{[^{{}}]*?"version":\s*"=*([^"]+)\""""
+)
+_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock")
+_ASKING = re.compile(r"requirements.*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)|Pipfile|environment.*\.ya?ml|conda.*\.ya?ml"
+                     r"|(?:.*\.)?Dockerfile(?:\..*)?", re.IGNORECASE)  # fmt: skip
+
+
+@cache
+def _pins_of(directory: str) -> Mapping[str, Pin]:
+    """The pins in force in a directory: its own, then those of its parents up to the repository's root."""
+    pins: dict[str, Pin] = {}
+    here = Path(directory)
+    for folder in (here, *list(here.parents)[:MAX_PARENTS]):
+        for library, pin in _pins_here(folder):
+            pins.setdefault(library, pin)
+        if (folder / ".git").exists():
+            break
+    return pins
+
+
+def _pins_here(folder: Path) -> Iterator[tuple[str, Pin]]:
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - names only
+    except OSError:
+        return
+    for name in _LOCKS:
+        if name in names:
+            for match in _LOCKED.finditer(_text(folder / name)):
+                yield match.group(1) or match.group(3), Pin(match.group(2) or match.group(4), name)
+    requirements = [name for name in names if _ASKING.fullmatch(name)]
+    # `requirements.txt` before `requirements-dev.txt`, either before pyproject's ranges
+    for name in sorted(requirements, key=lambda item: (not item.startswith("requirements"), len(item))):
+        yield from _included(folder / name, {folder / name})
+
+
+def _included(file: Path, seen: set[Path]) -> Iterator[tuple[str, Pin]]:
+    """The pins of a requirements file, then those of the files it includes (`-r`, `-c`)."""
+    text = _text(file)
+    yield from pins_in(text, file.name).items()
+    for match in re.finditer(r"^\s*(?:-r|-c|--requirement|--constraint)[= ]+(\S+)", text, re.MULTILINE):
+        target = file.parent / match.group(1)
+        if target not in seen and len(seen) < MAX_INCLUDES and ".." not in Path(match.group(1)).parts[1:]:
+            seen.add(target)
+            yield from _included(target, seen)
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.stat().st_size > MAX_FILE:
+            return ""
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _within(library: str, constraint: str) -> str | None:
+    """The newest known version that a constraint allows; None when the constraint excludes nothing we would take."""
+    newest = NEWEST[library]
+    low: tuple[int, ...] = ()
+    allowed = list(_known(library))
+    for part in re.split(r"\s*,\s*", constraint):
+        match = re.match(r"(===|==|~=|>=|<=|!=|<|>|\^|~|=)?\s*v?(\d[\w.*+-]*)", part)
+        if match is None:
+            continue
+        operator, version = match.group(1) or "==", match.group(2)
+        key = version_key(version)
+        written = _numbers(version)
+        if operator in ("==", "===", "=") and "*" not in version:
+            return version
+        if operator in ("==", "="):
+            allowed = [v for v in allowed if _numbers(v)[: len(written)] == written] or [version.rstrip(".*")]
+        elif operator in ("~=", "~", "^"):
+            head = written[: max(len(written) - 1, 1)] if operator != "^" else written[:1]
+            allowed = [v for v in allowed if _numbers(v)[: len(head)] == head and version_key(v) >= key] or [version]
+        elif operator == "<":
+            allowed = [v for v in allowed if version_key(v) < key] or [_just_below(key)]
+        elif operator == "<=":
+            return version if version_key(newest) > key else newest
+        else:
+            low = max(low, key)
+    if not allowed:
+        return None
+    best = max(allowed, key=version_key)
+    return best if version_key(best) >= low else ".".join(map(str, low))
+
+
+def _known(library: str) -> Iterable[str]:
+    """The versions whose defaults were read, the newest known among them."""
+    import json
+
+    file = Path(__file__).with_name("defaults") / f"{library}.json"
+    read = json.loads(file.read_text(encoding="utf-8"))["read"] if file.exists() else []
+    return [*read, NEWEST[library]]
+
+
+def _just_below(key: tuple[int, ...]) -> str:
+    """A version right below a bound, for a library whose releases are not recorded (`<2.4` -> `2.3`)."""
+    *head, last = key
+    while last == 0 and head:
+        *head, last = head
+    return ".".join(map(str, [*head, max(last - 1, 0)]))

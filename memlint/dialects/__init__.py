@@ -14,7 +14,7 @@ from memlint.dialects.context import Context, Dialect, Links
 from memlint.dialects.settle import settle
 from memlint.facts import Extraction, Site, TrainingRun
 from memlint.read.document import Document, MappingNode, flatten
-from memlint.read.interpolate import interpolated
+from memlint.read.interpolate import interpolated, placeholders
 from memlint.source import Kind, ReadError, Source, Span
 
 CONFIGURATIONS: dict[str, frozenset[str]] = {
@@ -38,7 +38,15 @@ MODULES = {
 }  # fmt: skip
 """Other names under which a dialect module is known."""
 
-_LIKELY = re.compile("|".join(sorted({rf"\b{key}\b" for keys in CONFIGURATIONS.values() for key in keys})))
+_LIKELY = re.compile(
+    r"memlint\.run\.v1|base_model|_component_|micro_batch_size|global_batch_size|actor_rollout_ref|train_batch_size"
+    r"|model_name_or_path|(?:dist|peft|quant|kernel|init|optim)_config|tuner_type|train_type|sft_type|torch_dtype"
+    r"|distributed_type|compute_environment|zero_optimization|zero_allow_untested_optimizer"
+)
+"""Words of which every configuration has at least one: a file without them is not parsed at all."""
+
+MAX_CHARACTERS = 1_000_000
+"""A longer text is data, not a configuration."""
 
 
 def by_name(name: str) -> Any:
@@ -69,7 +77,8 @@ def read_config(source: Source, project: Links | None = None) -> Extraction:
 
     A file that does not parse is an error only when its text looks like a training configuration.
     """
-    if not _LIKELY.search(source.text):
+    text = source.text
+    if len(text) > MAX_CHARACTERS or not _LIKELY.search(text) or (source.kind is Kind.JSON and "{" not in text[:1000]):
         return Extraction()
     try:
         documents = _documents(source)
@@ -93,8 +102,7 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
     from memlint.versions import versions_for
 
     native = flatten(document)
-    if dialect.INTERPOLATES:
-        native = interpolated(native)
+    native = interpolated(native) if dialect.INTERPOLATES else placeholders(native)
     pinned = getattr(project, "pinned", None) or {}
     context = Context(versions_for(document.path, pinned), document.path, project)
     facts = settle(dialect.facts(native, context))

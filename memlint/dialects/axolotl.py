@@ -11,9 +11,7 @@ from typing import Any
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import (
-    Facts, Native, boolean, derive, given, integer, names, number, rename, text,
-)  # fmt: skip
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
 from memlint.facts import Fact, Problem, choices, default, fixed
 from memlint.facts.keys import normalise
@@ -376,7 +374,8 @@ def _problems(settings: _Settings) -> tuple[Problem, ...]:
         refuse("qlora-in-8-bit", "adapter: qlora needs load_in_4bit, not load_in_8bit", "load_in_8bit", "adapter")
     if settings.on("fp16") and settings.on("bf16"):
         refuse("fp16-and-bf16-both", "fp16 and bf16 are both on: bf16 wins, fp16 has no effect", "fp16", "bf16")
-    if settings.given("deepspeed") is not None and settings.given("fsdp", "fsdp_config") is not None:
+    engines = [settings.given("deepspeed"), settings.given("fsdp", "fsdp_config")]
+    if all(engine is not None and engine.known and engine.value for engine in engines):
         refuse("deepspeed-and-fsdp", "deepspeed and fsdp cannot be used together", "deepspeed", "fsdp_config", "fsdp")
     if settings.given("batch_size") is not None and settings.given("gradient_accumulation_steps") is not None:
         refuse("batch-size-twice", "set only one of gradient_accumulation_steps and batch_size", "batch_size",

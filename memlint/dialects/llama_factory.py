@@ -216,9 +216,9 @@ def _dtype(native: Native, tuning: Fact, result: Facts) -> Fact:
         return derive(lambda _: "bfloat16", result["precision"])
     kept = given(native, "use_badam")
     zero3 = result.get("parallel.strategy")
-    if tuning.value in ("full", "freeze") and not (kept is not None and kept.value is True):
-        if zero3 is None or zero3.value != "zero3":
-            return default("float32", f"{NOTE}: trainable parameters are cast to float32")
+    trained = tuning.value in ("full", "freeze") and not (kept is not None and kept.value is True)
+    if trained and (zero3 is None or zero3.value != "zero3"):
+        return default("float32", f"{NOTE}: trainable parameters are cast to float32")
     return default(compute.value, NOTE) if compute.known else compute
 
 
@@ -269,6 +269,6 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("lora_target", "all" if value == "all-linear" else ",".join(value) if isinstance(value, list) else value)]
     if key == "adapter.method" and value in ("lora", "none"):
         return [("finetuning_type", "lora" if value == "lora" else "full")]
-    if key == "precision" and value == "bf16-true" or key == "model.dtype" and value == "bfloat16":
+    if (key, value) in (("precision", "bf16-true"), ("model.dtype", "bfloat16")):
         return [("pure_bf16", True)]
     return hf_arguments.write(key, value)

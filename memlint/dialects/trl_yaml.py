@@ -13,7 +13,7 @@ from memlint.dialects import hf_arguments, trl
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import Facts, Native, derive, given, integer, text
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.dialects.from_pretrained import load_facts
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.read.document import Document
@@ -24,7 +24,7 @@ INTERPOLATES = False
 
 _MARKS = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "num_train_epochs", "num_epochs",
                     "output_dir", "bf16", "gradient_checkpointing", "max_seq_length", "max_length"})  # fmt: skip
-_FOREIGN = frozenset({"finetuning_type", "stage", "cutoff_len", "do_train", "template", "base_model"})
+_FOREIGN = frozenset({"finetuning_type", "stage", "cutoff_len", "template", "base_model"})
 _OPEN_INSTRUCT = frozenset({"with_tracking", "dataset_mixer", "use_slow_tokenizer", "checkpointing_steps", "add_bos", "num_epochs",
                             "train_file", "dataset_mixer_list"})  # fmt: skip
 _TRL_ONLY = frozenset({"dataset_mixture", "dataset_name", "max_length", "max_seq_length", "packing", "beta", "use_peft", "lora_r",
@@ -90,7 +90,7 @@ def _open_instruct(native: Native, context: Context) -> Facts:
     table = {
         "batch.micro_batch_size": ("per_device_train_batch_size", integer, 8),
         "batch.gradient_accumulation_steps": ("gradient_accumulation_steps", integer, 1),
-        "checkpointing.enabled": ("gradient_checkpointing", hf_arguments.boolean, False),
+        "checkpointing.enabled": ("gradient_checkpointing", boolean, False),
     }
     note = "open-instruct e6c3044aa6 default"
     result: Facts = {"framework.name": fixed("open_instruct")}

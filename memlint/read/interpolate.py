@@ -15,6 +15,7 @@ MAX_STEPS = 20
 """A longer chain of references is a cycle, for our purposes."""
 
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
+_PLACEHOLDER = re.compile(r"\$\{?\w+\}?|\$\{\w+:?[-=][^}]*\}")
 _PATH = re.compile(r"^\.*[\w-]+(?:\.[\w-]+|\[\d+\])*$")
 
 
@@ -25,6 +26,15 @@ def interpolated(native: Mapping[str, Fact]) -> dict[str, Fact]:
     unknown; `${oc.select:a.b,default}` is the key, else the default. Other resolvers are the application's own: unknown.
     """
     return {path: _resolve(path, fact, native, 0) for path, fact in native.items()}
+
+
+def placeholders(native: Mapping[str, Fact]) -> dict[str, Fact]:
+    """For a framework that does not resolve `${...}`: such texts are filled in before it reads the file, so they are unknown."""
+    result = dict(native)
+    for path, fact in native.items():
+        if fact.known and isinstance(fact.value, str) and _PLACEHOLDER.fullmatch(fact.value.strip()):
+            result[path] = unknown(f"{fact.value} is filled in before the file is read", fact.origin[0].span if fact.origin else None)
+    return result
 
 
 def _resolve(path: str, fact: Fact, native: Mapping[str, Fact], step: int) -> Fact:

@@ -73,7 +73,7 @@ class _Scanner:
             self.position = word.end()
             return Scalar(self.span(start), _WORDS[word.group()], word.group())
         found = word.group() if word else character
-        self.fail(f"expected a JSON value, found {found!r}" if found else "the JSON value is cut off")
+        return self.fail(f"expected a JSON value, found {found!r}" if found else "the JSON value is cut off")
 
     def mapping(self, depth: int) -> MappingNode:
         start = self.position

@@ -80,6 +80,7 @@ class _Reader:
             items = tuple(self.convert(item, depth + 1) for item in node.value)
             converted = SequenceNode(self.span(node), items, bool(node.flow_style))
         else:
+            assert isinstance(node, yaml.MappingNode)  # compose gives no other kind
             converted = self.mapping(node, depth)
         self.done[id(node)] = converted
         return converted
@@ -159,7 +160,7 @@ def _integer(text: str) -> int:
     if digits.startswith("0"):
         return sign * int(digits, 8)
     if ":" in digits:
-        return sign * _sexagesimal(digits.split(":"), int)
+        return sign * int(_sexagesimal(digits))
     return sign * int(digits)
 
 
@@ -171,14 +172,15 @@ def _float(text: str) -> float:
     if digits == ".nan":
         return float("nan")
     if ":" in digits:
-        return sign * _sexagesimal(digits.split(":"), float)
+        return sign * _sexagesimal(digits)
     return sign * float(digits)
 
 
-def _sexagesimal(parts: list[str], number: Any) -> Any:
-    value = number(0)
-    for part in parts:
-        value = value * 60 + number(part)
+def _sexagesimal(digits: str) -> float:
+    """YAML 1.1 numbers to base 60 (`1:30` is 90)."""
+    value = 0.0
+    for part in digits.split(":"):
+        value = value * 60 + float(part)
     return value
 
 
