@@ -1,0 +1,57 @@
+"""Training scripts to training runs: the frameworks as models that the abstract interpreter asks.
+
+`read_script` is the door. One module a concern: `models`, `configurations`, `trainers`, `loops` (raw PyTorch and what rides on
+it), `lightning`, `unsloth`, `probes`; `library` routes calls to them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from memlint.dialects.context import Context
+from memlint.facts import Extraction
+from memlint.source import ReadError, Source
+
+if TYPE_CHECKING:
+    from memlint.read.pyeval.grammar import Locate
+    from memlint.read.pyeval.machine import Launch
+
+_TRAINS = re.compile(r"\.train\(|\bfit\b|backward|\bTrainer\b|Trainer\(|train\w*\s*\(|notebook_launcher|exec\(|\bmain\(")
+_LIBRARIES = re.compile(
+    r"\b(torch|transformers|trl|peft|accelerate|deepspeed|lightning|pytorch_lightning|unsloth|sentence_transformers|diffusers|timm)\b"
+)
+
+
+def could_train(text: str) -> bool:
+    """Whether a Python text could start a training at all; what fails this is not parsed."""
+    return bool(_TRAINS.search(text)) and bool(_LIBRARIES.search(text) or "import" in text)
+
+
+def read_script(
+    source: Source, project: Any = None, command: Launch | None = None, locate: Locate | None = None
+) -> Extraction:
+    """The training runs of a Python script, in source order.
+
+    `command` is the launch that starts it (without one, overridable defaults stand); `locate` maps lines of a notebook's
+    joined code to cells. Never raises for bad input: what cannot be read is in `errors`.
+    """
+    if not could_train(source.text):
+        return Extraction()
+    from memlint.frameworks.library import Frameworks
+    from memlint.frameworks.runs import distinct_runs
+    from memlint.frameworks.state import Collected
+    from memlint.read.pyeval.machine import run_script
+    from memlint.versions import versions_for
+
+    pinned = getattr(project, "pinned", None) or {}
+    context = Context(versions_for(source.path, pinned), source.path, project, getattr(command, "directory", None))
+    collected = Collected(context, source.path)
+    try:
+        run_script(source, Frameworks(collected), project, command, locate)
+    except ReadError as error:
+        return Extraction(errors=(error,))
+    return Extraction(tuple(distinct_runs(collected.runs)))
+
+
+__all__ = ["could_train", "read_script"]

@@ -1,0 +1,219 @@
+"""Accelerate, Fabric and DeepSpeed's engine in hand-written loops: what they decide about a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memlint.dialects import deepspeed
+from memlint.dialects.derive import derive
+from memlint.facts import Fact, Origin, Site, Status, default, fixed, unknown
+from memlint.facts.keys import normalise
+from memlint.frameworks.names import canonical
+from memlint.frameworks.native import flat, plain
+from memlint.frameworks.parallel import mixed_precision, offload_facts, wrap_policy
+from memlint.frameworks.state import Collected, Event, instances
+from memlint.read.document import flatten
+from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.values import Instance, Table, possible
+
+
+def complete(
+    machine: Machine, collected: Collected, facts: dict[str, Fact], event: Event, steps: list[Event], model: Instance | None
+) -> None:
+    """Add what the Accelerator, Fabric or engine behind an event decides."""
+    owner = event.owner
+    if owner is None:
+        owner = next((s.owner for s in steps if s.owner is not None), None)
+    if owner is None:
+        return
+    name = canonical(owner.library)[1]
+    if name == "Accelerator":
+        _accelerate(collected, facts, owner, machine)
+    elif name == "Fabric":
+        _fabric(facts, owner)
+    elif ".engine" in owner.slots:
+        _engine(collected, facts, owner)
+
+
+def _accelerate(collected: Collected, facts: dict[str, Fact], accelerator: Instance, machine: Machine) -> None:
+    facts["framework.name"] = fixed("accelerate", accelerator.call.span)
+    launcher = getattr(machine.launch, "launcher", {}) or {}
+    given = accelerator.call.kwargs
+    mixed = given.get("mixed_precision")
+    named = plain(mixed) if mixed is not None else None
+    if named is not None and not (named.known and named.value is None):
+        facts["precision"] = derive(lambda value: normalise("precision", str(value)), named)
+    elif facts.get("precision") is not None and facts["precision"].value == "fp32" and "precision" not in launcher:
+        note = "accelerate: mixed_precision comes from `accelerate launch` or its configuration, and is off without"
+        facts["precision"] = default("fp32", note, accelerator.call.span)
+    steps = given.get("gradient_accumulation_steps")
+    key = "batch.gradient_accumulation_steps"
+    plugin = given.get("gradient_accumulation_plugin")
+    for value in instances(plugin):
+        steps = value.slots.get("num_steps") or (value.call.args[0] if value.call.args else None)
+    manual = facts.get(key)
+    if isinstance(steps, Fact) and not (manual is not None and manual.known and manual.value not in (1, None)):
+        facts[key] = plain(steps)
+    elif key in launcher and (manual is None or (manual.status is Status.DEFAULT)):
+        facts[key] = launcher[key]
+    for name in ("fsdp_plugin", "fsdp_plugins"):
+        if name in given:
+            _fsdp_plugin(facts, given[name], accelerator)
+    for name in ("deepspeed_plugin", "deepspeed_plugins"):
+        if name in given:
+            _deepspeed_plugin(collected, facts, given[name])
+
+
+def _fsdp_plugin(facts: dict[str, Fact], plugin: Fact, accelerator: Instance) -> None:
+    for value in instances(plugin):
+        span = value.call.span
+        version = value.slots.get("fsdp_version")
+        number = plain(version) if isinstance(version, Fact) else fixed(1)
+        facts["parallel.strategy"] = Fact(f"fsdp{2 if number.value in (2, '2') else 1}", Status.FIXED, (Origin(span),))
+        facts |= offload_facts(value.slots.get("cpu_offload"), span)
+        policy = value.slots.get("auto_wrap_policy")
+        facts["parallel.wrap_policy"] = wrap_policy(policy, span)
+        facts |= mixed_precision(value.slots.get("mixed_precision_policy"), span)
+        checkpointing = value.slots.get("activation_checkpointing")
+        if isinstance(checkpointing, Fact) and checkpointing.known and checkpointing.value is True:
+            facts["checkpointing.enabled"] = plain(checkpointing)
+    if plugin.status is Status.UNKNOWN:
+        facts["parallel.strategy"] = unknown(plugin.reason, accelerator.call.span)
+
+
+def _deepspeed_plugin(collected: Collected, facts: dict[str, Fact], plugin: Fact) -> None:
+    for value in instances(plugin):
+        config = value.slots.get("hf_ds_config")
+        if isinstance(config, Fact):
+            added = _config(collected, config)
+            facts |= {k: f for k, f in added.items() if k not in {"optimizer.name"} or "optimizer.name" not in facts}
+            return
+        stage = value.slots.get("zero_stage")
+        number = plain(stage) if isinstance(stage, Fact) else default(2, "accelerate's DeepSpeedPlugin")
+        facts["parallel.strategy"] = derive(lambda n: f"zero{n}" if n else "ddp", number)
+        for key, name in (("parallel.offload_optimizer", "offload_optimizer_device"), ("parallel.offload_params", "offload_param_device")):
+            device = value.slots.get(name)
+            facts[key] = plain(device) if isinstance(device, Fact) else default("none", "accelerate's DeepSpeedPlugin")
+        steps = value.slots.get("gradient_accumulation_steps")
+        if isinstance(steps, Fact):
+            facts["batch.gradient_accumulation_steps"] = plain(steps)
+
+
+def _config(collected: Collected, config: Fact) -> dict[str, Fact]:
+    """The engine's facts of a DeepSpeed configuration given as a dict or a path."""
+    if isinstance(config.value, Table) and config.known:
+        return deepspeed.engine_facts(flat(config.value), collected.context.versions)
+    document = collected.context.follow(plain(config))
+    if document is None:
+        reason = config.reason or f"the DeepSpeed configuration {config.value!r} was not found"
+        return {"parallel.strategy": unknown(reason, config.origin[0].span if config.origin else None)}
+    collected.context.sites.append(Site("deepspeed", "json", document.root.span))
+    return deepspeed.engine_facts(flatten(document), collected.context.versions)
+
+
+def _engine(collected: Collected, facts: dict[str, Fact], engine: Instance) -> None:
+    call = engine.call
+    facts["framework.name"] = fixed("deepspeed", call.span)
+    config = call.argument("config") or call.argument("config_params")
+    if config is None:
+        for args in instances(call.kwargs.get("args")):
+            linked = args.slots.get("deepspeed_config")
+            config = linked if isinstance(linked, Fact) and linked.value is not None else None
+    if config is None:
+        facts["parallel.strategy"] = unknown("deepspeed.initialize gets no configuration that is followed", call.span)
+        return
+    added = _config(collected, config)
+    own = call.kwargs.get("optimizer")
+    keep = own is not None and not (own.known and own.value is None)
+    if "batch.gradient_accumulation_steps" not in added:
+        added["batch.gradient_accumulation_steps"] = default(1, "deepspeed default")
+    facts |= {k: f for k, f in added.items() if not (k == "optimizer.name" and keep)}
+    facts["parallel.strategy"] = added["parallel.strategy"]
+
+
+_FABRIC = {"32": "fp32", "32-true": "fp32", "16-mixed": "fp16-mixed", "bf16-mixed": "bf16-mixed", "bf16-true": "bf16-true",
+           "16-true": "fp16-true", "16": "fp16-mixed", "bf16": "bf16-mixed", "64": "fp32", "64-true": "fp32",
+           "transformer-engine": "bf16-mixed"}  # fmt: skip
+"""Lightning's precision flag (lightning 2.x, `fabric/connector.py`)."""
+
+_STRATEGIES = {"ddp": "ddp", "dp": "dp", "fsdp": "fsdp1", "deepspeed": "zero3", "deepspeed_stage_1": "zero1",
+               "deepspeed_stage_2": "zero2", "deepspeed_stage_3": "zero3", "deepspeed_stage_2_offload": "zero2",
+               "deepspeed_stage_3_offload": "zero3", "auto": "", "ddp_spawn": "ddp", "ddp_notebook": "ddp",
+               "ddp_find_unused_parameters_true": "ddp", "ddp_find_unused_parameters_false": "ddp", "ddp_fork": "ddp"}  # fmt: skip
+"""Lightning's strategy flag."""
+
+
+def lightning_facts(owner: Instance) -> dict[str, Fact]:
+    """`precision` and `parallel.*` of a Lightning Trainer or Fabric."""
+    span = owner.call.span
+    slots = owner.slots
+    facts: dict[str, Fact] = {}
+    precision = slots.get("precision")
+    if isinstance(precision, Fact):
+        facts["precision"] = derive(lambda value: _FABRIC[str(value)], plain(precision))
+    else:
+        facts["precision"] = default("fp32", "lightning: precision 32-true", span)
+    devices = slots.get("devices") or slots.get("gpus")
+    if isinstance(devices, Fact):
+        count = plain(devices)
+        if count.known and isinstance(count.value, (list, str)) and count.value not in ("auto",):
+            text = count.value
+            number = len(text) if isinstance(text, list) else int(text) if text.lstrip("-").isdigit() else len(text.split(","))
+            count = Fact(number, count.status, count.origin)
+        if count.known and isinstance(count.value, int) and count.value > 0:
+            facts["parallel.gpus"] = count
+        elif count.choices:
+            facts["parallel.gpus"] = count
+        else:
+            facts["parallel.gpus"] = unknown(count.reason or "every GPU of the machine", span)
+    nodes = slots.get("num_nodes")
+    facts["parallel.nodes"] = plain(nodes) if isinstance(nodes, Fact) else default(1, "lightning: num_nodes", span)
+    strategy = slots.get("strategy")
+    if isinstance(strategy, Fact):
+        facts |= _strategy(strategy, span)
+    return facts
+
+
+def _strategy(strategy: Fact, span: Any) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {}
+    for value in possible(strategy):
+        if isinstance(value, str) and _STRATEGIES.get(value):
+            facts["parallel.strategy"] = Fact(_STRATEGIES[value], strategy.status, strategy.origin)
+            if value.endswith("offload"):
+                facts["parallel.offload_optimizer"] = fixed("cpu", span)
+                facts["parallel.offload_params"] = fixed("cpu" if "3" in value else "none", span)
+        elif isinstance(value, Instance):
+            facts |= _strategy_object(value)
+    return facts
+
+
+def _strategy_object(value: Instance) -> dict[str, Fact]:
+    name = canonical(value.library)[1]
+    span = value.call.span
+    if name == "DDPStrategy":
+        return {"parallel.strategy": fixed("ddp", span)}
+    if name in {"FSDPStrategy", "ModelParallelStrategy"}:
+        facts = {"parallel.strategy": fixed("fsdp1" if name == "FSDPStrategy" else "fsdp2", span)}
+        facts |= offload_facts(value.slots.get("cpu_offload"), span)
+        facts["parallel.wrap_policy"] = wrap_policy(value.slots.get("auto_wrap_policy"), span)
+        for option in ("activation_checkpointing_policy", "activation_checkpointing"):
+            given = value.slots.get(option)
+            if isinstance(given, Fact) and not (given.known and given.value in (None, False)):
+                facts["checkpointing.enabled"] = Fact(True, Status.FIXED, given.origin)
+        facts |= mixed_precision(value.slots.get("mixed_precision"), span)
+        return facts
+    if name == "DeepSpeedStrategy":
+        stage = value.slots.get("stage")
+        number = plain(stage) if isinstance(stage, Fact) else default(2, "lightning's DeepSpeedStrategy", span)
+        facts = {"parallel.strategy": derive(lambda n: f"zero{n}" if n else "ddp", number)}
+        for key, option in (("parallel.offload_optimizer", "offload_optimizer"), ("parallel.offload_params", "offload_parameters")):
+            given = value.slots.get(option)
+            on = plain(given) if isinstance(given, Fact) else default(False, "lightning's DeepSpeedStrategy", span)
+            facts[key] = derive(lambda flag: "cpu" if flag else "none", on)
+        return facts
+    return {}
+
+
+def _fabric(facts: dict[str, Fact], fabric: Instance) -> None:
+    facts["framework.name"] = fixed("lightning", fabric.call.span)
+    facts |= lightning_facts(fabric)

@@ -1,0 +1,57 @@
+"""Where a script fixes the length of its samples: tokenizer calls with truncation, block sizes of grouped texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memlint.facts import Fact, default
+from memlint.frameworks.native import plain
+from memlint.frameworks.state import Collected, Tokenization
+from memlint.read.pyeval.values import Call, distinct, merge, possible
+from memlint.source import Span
+
+MAX_LENGTH = 10_000_000
+"""Longer is `model_max_length` meaning no limit."""
+
+
+def record_tokenization(collected: Collected, call: Call) -> None:
+    """Remember a call with `truncation` and `max_length`."""
+    length = call.kwargs.get("max_length")
+    truncation = call.kwargs.get("truncation")
+    padding = call.kwargs.get("padding")
+    padded = padding is not None and padding.known and padding.value == "max_length"
+    if length is None or not (padded or (truncation is not None and not (truncation.known and truncation.value in (False, None)))):
+        return
+    found = Tokenization(length, call.span, padded, "text_target" in call.kwargs and not call.args)
+    if not any(old.span == call.span for old in collected.tokenizations):
+        collected.tokenizations.append(found)
+    else:
+        collected.tokenizations[:] = [found if old.span == call.span else old for old in collected.tokenizations]
+
+
+def record_block(collected: Collected, size: Fact, span: Span) -> None:
+    """Remember the size of the blocks that texts are grouped into; it decides over earlier truncation."""
+    if size.known and isinstance(size.value, int) and not isinstance(size.value, bool) and size.value >= 16:
+        collected.tokenizations.append(Tokenization(size, span, True, False))
+        collected.tokenizations.sort(key=lambda t: not t.padded)
+
+
+def sequence_length(collected: Collected, *sources: Any) -> dict[str, Fact]:
+    """`batch.sequence_length` from the tokenizer calls seen so far; nothing where there is none."""
+    found = [t for t in collected.tokenizations if not t.targets and _usable(t.length)]
+    if not found:
+        return {}
+    grouped = [t for t in found if t.padded]
+    chosen = grouped or found
+    lengths = [plain(t.length) for t in chosen]
+    if len(distinct(v for fact in lengths for v in fact.values)) > 1:
+        return {"batch.sequence_length": merge(lengths)}
+    facts = {"batch.sequence_length": lengths[0]}
+    if not chosen[0].padded:
+        facts["batch.sequence_length_is_cap"] = default(True, "truncation length: samples are padded to their batch")
+    return facts
+
+
+def _usable(length: Fact) -> bool:
+    values = possible(length)
+    return bool(values) and all(isinstance(v, int) and 0 < v < MAX_LENGTH for v in values)

@@ -1,0 +1,456 @@
+"""The framework models as the interpreter sees them: what calls, methods and attributes of library names do."""
+
+from __future__ import annotations
+
+from memlint.facts import Fact, Status, default, fixed
+from memlint.frameworks import loops, unsloth
+from memlint.frameworks.configurations import (
+    OTHER_CLASSES,
+    construct_arguments,
+    default_attribute,
+    is_arguments,
+    new_arguments,
+)
+from memlint.frameworks.lengths import record_block, record_tokenization
+from memlint.frameworks.lightning import fitted, is_lightning_trainer
+from memlint.frameworks.models import (
+    CONFIG,
+    MODEL,
+    PEFT_CONFIGS,
+    is_model,
+    is_model_class,
+    load,
+    model_method,
+    models_in,
+    new_config,
+    part,
+)
+from memlint.frameworks.names import canonical, class_name, root_of
+from memlint.frameworks.optimizers import is_optimizer, new_optimizer
+from memlint.frameworks.parallel import wrapper
+from memlint.frameworks.probes import probe
+from memlint.frameworks.state import Collected, instances
+from memlint.frameworks.trainers import is_trainer, new_trainer, trained
+from memlint.read.pyeval.calls import call_function, call_value
+from memlint.read.pyeval.commands import CommandLines
+from memlint.read.pyeval.machine import Loop, Machine
+from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Opaque, Symbol, Table, opaque, possible
+from memlint.source import Span
+
+_FRAMEWORKS = frozenset(
+    {"torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "lightning", "unsloth", "bitsandbytes", "torchao",
+     "sentence_transformers", "diffusers", "timm", "torchvision", "datasets", "optimum"}
+)  # fmt: skip
+_QUANTIZERS = frozenset(
+    {"BitsAndBytesConfig", "GPTQConfig", "AwqConfig", "HqqConfig", "EetqConfig", "AqlmConfig", "QuantoConfig", "TorchAoConfig",
+     "FbgemmFp8Config", "FineGrainedFP8Config", "Mxfp4Config", "CompressedTensorsConfig", "HiggsConfig"}
+)  # fmt: skip
+_NOT_MODEL_CONFIGS = frozenset({"GenerationConfig", "PretrainedConfig", "PreTrainedConfig", "WatermarkingConfig"})
+_KEPT = frozenset(
+    {"DataLoader", "StatefulDataLoader", "autocast", "no_grad", "inference_mode", "GradScaler", "MixedPrecision", "MixedPrecisionPolicy",
+     "CPUOffload", "CPUOffloadPolicy", "OffloadPolicy", "ModuleWrapPolicy", "DataCollatorForLanguageModeling", "Accelerator",
+     "FullyShardedDataParallelPlugin", "DeepSpeedPlugin", "GradientAccumulationPlugin", "Fabric", "DDPStrategy", "FSDPStrategy",
+     "DeepSpeedStrategy", "ModelParallelStrategy", "AutoTokenizer", "AutoProcessor", "AutoTokenizer.from_pretrained",
+     "DistributedSampler", "DistributedDataParallelKwargs", "FullyShardedDataParallelPlugin"}
+)  # fmt: skip
+"""Library objects whose constructor arguments are kept."""
+
+
+class Frameworks(CommandLines):
+    """Models of the training frameworks; collects the runs of one script."""
+
+    def __init__(self, collected: Collected) -> None:
+        self.collected = collected
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def call(self, machine: Machine, name: str, call: Call) -> Fact | None:
+        """See `Library.call`."""
+        root, tail = canonical(name)
+        versions = self.collected.context.versions
+        known = super().call(machine, name, call) or probe(machine, name, call)
+        if known is not None:
+            return known
+        if root not in _FRAMEWORKS:
+            return new_optimizer(name, call) or self._tokenizing(name, call)
+        head, _, method = tail.partition(".")
+        if is_arguments(root, head) and not method:
+            return new_arguments(machine, name, call, versions)
+        if is_trainer(root, head) or is_lightning_trainer(root, head):
+            return self._trainer(machine, name, call) if not method else None
+        if head in OTHER_CLASSES or head in _QUANTIZERS or head in PEFT_CONFIGS:
+            return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
+        if head in unsloth.FAST:
+            if method == "from_pretrained":
+                return unsloth.load_fast(head, call)
+            return unsloth.adapt(machine, call) if method == "get_peft_model" else None
+        return (
+            self._peft(machine, tail, call)
+            or self._model(machine, root, head, method, call)
+            or new_optimizer(name, call)
+            or self._torch(machine, name, root, tail, call)
+            or self._launched(machine, tail, call)
+        )
+
+    def _trainer(self, machine: Machine, name: str, call: Call) -> Fact:
+        instance = Instance(Symbol(name), call, {})
+        self._new_trainer(machine, instance, call)
+        return fixed(instance, call.span)
+
+    def _new_trainer(self, machine: Machine, instance: Instance, call: Call) -> None:
+        if root_of(instance) == "lightning":
+            for key, fact in call.kwargs.items():
+                machine.write(instance, key, fact)
+        else:
+            new_trainer(machine, instance, call)
+
+    def _peft(self, machine: Machine, tail: str, call: Call) -> Fact | None:
+        if tail in {"get_peft_model", "prepare_model_for_kbit_training", "prepare_model_for_int8_training"}:
+            model = call.argument("model", 0)
+            for inner in [m for v in possible(model) for m in models_in(v)] if model is not None else []:
+                if tail == "get_peft_model":
+                    config = call.argument("peft_config", 1)
+                    machine.write(inner, ".adapter", config or opaque("no adapter config is given", "peft", (), call.span))
+                else:
+                    self._kbit(machine, inner, call)
+            return model
+        if tail == "PeftModel.from_pretrained":
+            model = call.argument("model", 0)
+            for inner in instances(model):
+                if is_model(inner):
+                    reason = "the adapter is loaded from a checkpoint"
+                    machine.write(inner, ".adapter", opaque(reason, "adapter", (), call.span))
+            return model
+        if tail == "get_peft_config":
+            return self._model_config_adapter(call)
+        if tail == "get_quantization_config":
+            return self._model_config_quantization(call)
+        if tail == "get_kbit_device_map":
+            return fixed(None, call.span)
+        return None
+
+    def _kbit(self, machine: Machine, model: Instance, call: Call) -> None:
+        machine.write(model, ".kbit", True)
+        switch = call.argument("use_gradient_checkpointing", 1)
+        enabled = switch if switch is not None else default(True, "peft: prepare_model_for_kbit_training", call.span)
+        if enabled.known and enabled.value is False:
+            return
+        machine.write(model, ".checkpointing", enabled)
+        machine.write(model, ".input_grads", fixed(True, call.span))
+        options = call.argument("gradient_checkpointing_kwargs", 2)
+        reentrant = options.value.slots.get("use_reentrant") if options is not None and isinstance(options.value, Table) else None
+        machine.write(model, ".reentrant", reentrant or default(True, "torch's default: peft passes no use_reentrant", call.span))
+
+    def _model_config_adapter(self, call: Call) -> Fact | None:
+        for config in instances(call.argument("model_args", 0) or call.argument("model_config", 0)):
+            if class_name(config) == "ModelConfig":
+                slots = {k: f for k, f in config.slots.items() if not str(k).startswith(".")}
+                return fixed(Instance(Symbol("peft.LoraConfig"), config.call, {**slots, ".model_config": True}), call.span)
+        return None
+
+    def _model_config_quantization(self, call: Call) -> Fact | None:
+        for config in instances(call.argument("model_args", 0) or call.argument("model_config", 0)):
+            four, eight = config.slots.get("load_in_4bit"), config.slots.get("load_in_8bit")
+            on = [f for f in (four, eight) if isinstance(f, Fact) and not (f.known and f.value in (False, None))]
+            if not on:
+                return Fact(None, Status.DEFAULT, (), reason="")
+            kwargs = {k: config.slots[k] for k in ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type") if k in config.slots}
+            kwargs.setdefault("bnb_4bit_quant_type", default("nf4", "trl.ModelConfig"))
+            if "use_bnb_nested_quant" in config.slots:
+                kwargs["bnb_4bit_use_double_quant"] = config.slots["use_bnb_nested_quant"]
+            if "dtype" in config.slots:
+                kwargs["bnb_4bit_compute_dtype"] = config.slots["dtype"]
+            made = Call("BitsAndBytesConfig", (), kwargs, call.span)
+            return fixed(Instance(Symbol("transformers.BitsAndBytesConfig"), made, dict(kwargs)), call.span)
+        return None
+
+    def _model(self, machine: Machine, root: str, head: str, method: str, call: Call) -> Fact | None:
+        if root in {"timm", "torchvision"}:
+            return self._vision(root, head, call)
+        if root not in {"transformers", "peft", "sentence_transformers", "optimum", "trl", "deepspeed"}:
+            return None
+        if head.endswith("Config") and head not in _NOT_MODEL_CONFIGS and method in {"", "from_pretrained", "for_model", "from_dict"}:
+            return new_config(f"{head}.{method}" if method else head, call)
+        if not is_model_class(head):
+            return self._kept(f"{root}.{head}" + (f".{method}" if method else ""), head, call)
+        if method == "from_pretrained":
+            return load(head, call)
+        if method in {"from_config", "_from_config"} or (not method and root == "transformers"):
+            config = call.argument("config", 0)
+            return load(head, call, **{".config": config or opaque("no config is given", "config", (), call.span)})
+        return load(head, call) if not method and root == "sentence_transformers" else None
+
+    def _vision(self, root: str, head: str, call: Call) -> Fact | None:
+        if root == "timm" and head == "create_model":
+            name = call.argument("model_name", 0)
+            return load("TimmModel", call, **{".id": name or opaque("no model name is given", "timm", (), call.span)})
+        if root == "torchvision" and head[:1].islower() and any(head.startswith(p) for p in _TORCHVISION):
+            return load("TorchvisionModel", call, **{".id": fixed(head, call.span)})
+        return None
+
+    def _torch(self, machine: Machine, name: str, root: str, tail: str, call: Call) -> Fact | None:
+        strategy = wrapper(name)
+        if strategy is not None:
+            return self._wrapped(machine, strategy, name, call)
+        if root == "torch" and tail == "compile":
+            for model in [m for f in call.args[:1] for v in possible(f) for m in models_in(v)]:
+                machine.write(model, ".compiled", call)
+            return call.args[0] if call.args else None
+        if root == "torch" and tail == "checkpoint":
+            inputs = (*call.args, *call.kwargs.values())
+            if call.args and isinstance(call.args[0].value, Function) and call.args[0].known:
+                inputs = (*inputs, call_function(machine, call.args[0].value, Call("checkpoint", call.args[1:], {}, call.span, "called elsewhere")))
+            elif call.args:
+                inner = Call("checkpoint", call.args[1:], {}, call.span)
+                inputs = (*inputs, call_value(machine, call.args[0], inner))
+            return opaque("a checkpointed result", "checkpoint", inputs, call.span, call=call)
+        if tail == "apply_activation_checkpointing":
+            for model in [m for f in call.args[:1] for v in possible(f) for m in models_in(v)]:
+                machine.write(model, ".checkpointing", fixed(True, call.span))
+            return fixed(None)
+        if root == "deepspeed" and tail == "initialize":
+            return self._engine(machine, call)
+        if root == "deepspeed" and tail == "add_config_arguments":
+            return call.args[0] if call.args else None
+        return self._kept(name, tail, call)
+
+    def _kept(self, name: str, tail: str, call: Call) -> Fact | None:
+        if tail in _KEPT or tail.startswith("DataCollator") or tail.endswith(("TokenizerFast", "Tokenizer")):
+            return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
+        return self._tokenizing(name, call)
+
+    def _wrapped(self, machine: Machine, strategy: str, name: str, call: Call) -> Fact | None:
+        target = call.argument("module", 0) or call.argument("model", 0)
+        made = Instance(Symbol(name), call, {".strategy": strategy})
+        for value in possible(target) if target is not None else ():
+            owners = models_in(value) or ([value] if isinstance(value, Instance) else [])
+            for model in owners:
+                machine.write(model, ".wrapped", fixed(made, call.span))
+            if isinstance(value, Opaque):
+                for model in [v for v in value.ancestry() if is_model(v)]:
+                    machine.write(model, ".wrapped_parts", True)
+                    if ".wrapped" not in model.slots:
+                        machine.write(model, ".wrapped", fixed(made, call.span))
+        return target
+
+    def _engine(self, machine: Machine, call: Call) -> Fact:
+        model = call.argument("model", 1)
+        engine = Instance(Symbol("deepspeed.DeepSpeedEngine"), call, {".engine": True, "module": model or opaque("no model", "model")})
+        fact = fixed(engine, call.span)
+        optimizer = call.kwargs.get("optimizer") or opaque("the optimizer of the engine's configuration", "optimizer", (fact,))
+        loader = opaque("the engine's DataLoader", "loader", (fact,))
+        return fixed(Array((fact, optimizer, loader, opaque("a schedule", "schedule")), "tuple"), call.span)
+
+    def _tokenizing(self, name: str, call: Call) -> Fact | None:
+        if "max_length" in call.kwargs and ("truncation" in call.kwargs or "padding" in call.kwargs):
+            record_tokenization(self.collected, call)
+        return None
+
+    def _launched(self, machine: Machine, tail: str, call: Call) -> Fact | None:
+        """Functions that start another function of the script in processes of their own."""
+        if tail in {"notebook_launcher", "debug_launcher"}:
+            args = call.argument("args", 1)
+            count = call.argument("num_processes", 2)
+            if count is not None and count.known:
+                self.collected.process_facts["parallel.gpus"] = count
+            return call_value(machine, call.args[0], self._spread(call, args, ())) if call.args else None
+        if tail in {"spawn", "start_processes"} and call.args:
+            count = call.argument("nprocs", 2)
+            if count is not None and count.known and isinstance(count.value, int):
+                self.collected.process_facts["parallel.gpus"] = count
+            return call_value(machine, call.args[0], self._spread(call, call.argument("args", 1), (fixed(0, call.span),)))
+        if tail == "find_executable_batch_size" and call.args:
+            return call.args[0]
+        return None
+
+    @staticmethod
+    def _spread(call: Call, args: Fact | None, first: tuple[Fact, ...]) -> Call:
+        items = args.value.items if args is not None and isinstance(args.value, Array) else ()
+        return Call(call.name, (*first, *items), {}, call.span, "" if args is None or items else "passed by a launcher")
+
+    # --- methods ----------------------------------------------------------------------------------------------------
+
+    def method(self, machine: Machine, owner: Fact, name: str, call: Call) -> Fact | None:
+        """See `Library.method`."""
+        value = owner.value
+        known = super().method(machine, owner, name, call)
+        if known is not None:
+            return known
+        if name == "backward":
+            return self._backward(machine, owner, call)
+        if isinstance(value, Instance):
+            found = self._instance_method(machine, owner, value, name, call)
+            if found is not None:
+                return found
+        if name == "step" and not call.args:
+            loops.record(machine, "step", owner, call.span)
+        if name in {"cuda", "to", "cpu", "contiguous", "detach", "clone", "unsqueeze", "view"} and isinstance(value, Opaque):
+            return opaque(owner.reason, f"call:{name}", (owner, *call.args), call.span)
+        if "max_length" in call.kwargs:
+            record_tokenization(self.collected, call)
+        return None
+
+    def _backward(self, machine: Machine, owner: Fact, call: Call) -> Fact:
+        holder = owner.value if isinstance(owner.value, Instance) else None
+        if call.args and holder is not None:
+            loops.record(machine, "backward", call.args[0], call.span, holder)
+        else:
+            loops.record(machine, "backward", owner, call.span)
+        return fixed(None, call.span)
+
+    def _instance_method(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
+        if value.cls == MODEL:
+            if name in {"__call__", "forward"}:
+                return self._forward(machine, owner, call)
+            return model_method(machine, owner, value, name, call, self.collected.context.versions)
+        root, tail = canonical(value.library)
+        head = tail.partition(".")[0]
+        if is_trainer(root, head):
+            if name == "train":
+                trained(machine, self.collected, value, call)
+                return opaque("the result of train()", "made", (), call.span)
+            if name == "__init__":
+                self._new_trainer(machine, value, call)
+            return None
+        if is_lightning_trainer(root, head) and name == "fit":
+            fitted(machine, self.collected, value, call)
+            return fixed(None, call.span)
+        if head in {"Accelerator", "Fabric"}:
+            return self._accelerator(machine, owner, value, name, call)
+        if ".engine" in value.slots:
+            return self._engine_method(machine, owner, value, name, call)
+        if head == "GradScaler":
+            if name == "scale" and call.args:
+                return call.args[0]
+            if name == "step" and call.args:
+                loops.record(machine, "step", call.args[0], call.span)
+                return fixed(None)
+        if is_optimizer(value) and name == "step":
+            loops.record(machine, "step", owner, call.span)
+            return fixed(None)
+        if name == "__call__" and isinstance(value.cls, Class):
+            return self._module_call(machine, owner, value, call)
+        if isinstance(value.cls, Class) and root == "torch":
+            if name in {"to", "cuda", "train", "eval", "half", "bfloat16", "float", "requires_grad_", "cpu", "compile"}:
+                for model in models_in(value):
+                    model_method(machine, fixed(model), model, name, call, self.collected.context.versions)
+                return owner
+        if is_arguments(root, head) and name.startswith("set_"):
+            return None
+        if name == "accumulate":
+            return None
+        return None
+
+    def _forward(self, machine: Machine, owner: Fact, call: Call) -> Fact:
+        inputs = (owner, *call.args, *call.kwargs.values())
+        return opaque("the output of a model", "forward", inputs, call.span, call=call, contexts=tuple(machine.contexts))
+
+    def _module_call(self, machine: Machine, owner: Fact, value: Instance, call: Call) -> Fact | None:
+        forward = value.cls.find("forward") if isinstance(value.cls, Class) else None
+        inner: tuple[Fact, ...] = ()
+        if forward is not None and isinstance(forward.value, Function):
+            inner = (call_function(machine, forward.value, Call("forward", (owner, *call.args), call.kwargs, call.span, call.open)),)
+        elif root_of(value) != "torch" and root_of(value) != "lightning":
+            return None
+        inputs = (owner, *inner, *call.args, *call.kwargs.values())
+        return opaque("the output of a model", "forward", inputs, call.span, call=call, contexts=tuple(machine.contexts))
+
+    def _accelerator(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
+        if name in {"prepare", "setup"}:
+            if name == "setup" and class_name(value) == "Fabric":
+                call = Call(call.name, tuple(a for a in call.args), {}, call.span)
+            return call.args[0] if len(call.args) == 1 else fixed(Array(call.args, "tuple"), call.span)
+        if name in {"prepare_model", "prepare_optimizer", "prepare_data_loader", "setup_module", "setup_optimizers", "unwrap_model"}:
+            return call.args[0] if call.args else None
+        if name == "setup_dataloaders":
+            return call.args[0] if len(call.args) == 1 else fixed(Array(call.args, "tuple"), call.span)
+        if name == "launch":
+            functions = [a for a in call.args if isinstance(a.value, Function)]
+            if functions:
+                return call_value(machine, functions[0], Call("launch", (owner, *call.args[1:]), call.kwargs, call.span))
+            return fixed(None)
+        return None
+
+    def _engine_method(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
+        if name in {"__call__", "forward"}:
+            return self._forward(machine, value.slots["module"], call)
+        if name == "step":
+            loops.record(machine, "step", owner, call.span, value)
+            return fixed(None)
+        if name == "gradient_checkpointing_enable":
+            for model in instances(value.slots["module"]):
+                if is_model(model):
+                    model_method(machine, fixed(model), model, name, call, self.collected.context.versions)
+            return fixed(None)
+        return None
+
+    # --- attributes and the rest ------------------------------------------------------------------------------------
+
+    def attribute(self, machine: Machine, owner: Instance, name: str, span: Span) -> Fact | None:
+        """See `Library.attribute`."""
+        if owner.cls == MODEL:
+            if name == "config":
+                made = Instance(Symbol("memlint.loaded_config"), owner.call)
+                machine.write(owner, "config", fixed(made, span))
+                return fixed(made, span)
+            if name in {"module", "base_model", "_orig_mod"}:
+                return fixed(owner, span)
+            return part(fixed(owner), name, span)
+        root, tail = canonical(owner.library)
+        if ".engine" in owner.slots and name == "module":
+            module: Fact = owner.slots["module"]
+            return module
+        if is_arguments(root, tail) or tail in OTHER_CLASSES:
+            if name in {"device", "world_size", "local_rank", "process_index"}:
+                return fixed(0, span) if name != "world_size" and name != "device" else None
+            return default_attribute(owner, name, self.collected.context.versions)
+        if tail in {"Accelerator", "Fabric"}:
+            if name in {"is_main_process", "is_local_main_process", "is_global_zero", "sync_gradients"}:
+                return opaque("sync_gradients", "sync", (), span) if name == "sync_gradients" else fixed(True, span)
+            if name == "gradient_accumulation_steps":
+                given = owner.call.kwargs.get("gradient_accumulation_steps")
+                return given or default(1, "accelerate", span)
+            if name in {"process_index", "local_process_index", "global_rank", "local_rank"}:
+                return fixed(0, span)
+        if tail == "DataLoader" and name in {"batch_size"}:
+            return owner.call.argument("batch_size", 1)
+        if isinstance(owner.cls, Class) and name == "hparams" and root == "lightning":
+            return fixed(owner, span)
+        return super().attribute(machine, owner, name, span)
+
+    def construct(self, machine: Machine, instance: Instance, call: Call) -> None:
+        """See `Library.construct`."""
+        root, tail = canonical(instance.library)
+        if is_arguments(root, tail):
+            construct_arguments(machine, instance, call, self.collected.context.versions)
+        elif is_trainer(root, tail) or is_lightning_trainer(root, tail):
+            self._new_trainer(machine, instance, call)
+        elif tail in {"PreTrainedModel", "PretrainedConfig", "PreTrainedConfig"}:
+            for key, fact in call.kwargs.items():
+                machine.write(instance, key, fact)
+        elif tail in OTHER_CLASSES or tail in PEFT_CONFIGS or tail in _QUANTIZERS:
+            for key, fact in call.kwargs.items():
+                machine.write(instance, key, fact)
+
+    def decorate(self, machine: Machine, decorator: Fact, target: Fact, span: Span) -> Fact | None:
+        """See `Library.decorate`."""
+        return super().decorate(machine, decorator, target, span)
+
+    def loop_ended(self, machine: Machine, loop: Loop) -> None:
+        """See `Library.loop_ended`."""
+        loops.loop_ended(machine, self.collected, loop)
+
+    def provides(self, root: str, name: str) -> bool:
+        """See `Library.provides`."""
+        head, tail = canonical(f"{root}.{name}")
+        if head in {"transformers", "trl", "peft", "unsloth", "sentence_transformers"}:
+            return (is_arguments(head, tail) or is_trainer(head, tail) or tail in unsloth.FAST or tail in PEFT_CONFIGS
+                    or tail in _QUANTIZERS or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto")))
+                    or tail in {"get_peft_model", "prepare_model_for_kbit_training", "is_bfloat16_supported"})  # fmt: skip
+        return False
+
+
+_TORCHVISION = ("resnet", "resnext", "wide_resnet", "vit_", "convnext", "efficientnet", "densenet", "vgg", "mobilenet", "swin",
+                "regnet", "alexnet", "inception", "maxvit", "squeezenet", "shufflenet", "mnasnet", "googlenet")  # fmt: skip
+
+__all__ = ["CONFIG", "Frameworks", "record_block"]

@@ -1,0 +1,126 @@
+"""Lightning: `Trainer(...).fit(module)` with the module's optimizers, steps and loaders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
+from memlint.frameworks.accelerators import lightning_facts
+from memlint.frameworks.contexts import without_gradients
+from memlint.frameworks.lengths import sequence_length
+from memlint.frameworks.loops import LOADERS, loader_facts
+from memlint.frameworks.models import is_model, model_facts
+from memlint.frameworks.names import canonical
+from memlint.frameworks.native import plain
+from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
+from memlint.frameworks.runs import finish
+from memlint.frameworks.state import Collected, instances
+from memlint.read.pyeval.calls import call_function
+from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.values import Call, Class, Function, Instance, Opaque, possible
+
+
+def fitted(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> None:
+    """`trainer.fit(module, ...)`: the run."""
+    collected.add(machine, _run(machine, collected, trainer, call))
+
+
+def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> TrainingRun:
+    module = next(instances(call.argument("model", 0)), None)
+    facts: dict[str, Fact] = {}
+    sites: list[Site] = [Site("lightning", "python", trainer.call.span)]
+    results: list[Fact] = []
+    if module is not None:
+        for name in ("configure_model", "setup", "configure_sharded_model"):
+            _hook(machine, module, name, call)
+        results.append(_hook(machine, module, "training_step", call))
+        for model in _models(module, results[-1])[:1]:
+            found, more = model_facts(model, collected.context.versions)
+            facts |= found
+            sites.extend(more)
+            head = facts.get("objective")
+            if head is not None:
+                facts["objective"] = Fact(head.value, Status.FIXED, head.origin)
+            if facts.get("model.dtype") is not None and facts["model.dtype"].status is Status.UNKNOWN:
+                facts.pop("model.dtype")
+        optimizer = _hook(machine, module, "configure_optimizers", call)
+        facts |= _optimizer(optimizer, call)
+    if "model.id" not in facts and "model.config" not in facts:
+        reason = "the module's model is not followed" if module is not None else "the module is not followed"
+        facts["model.id"] = unknown(reason, call.span)
+    facts |= {k: f for k, f in lightning_facts(trainer).items()}
+    _true_precision(facts)
+    steps = trainer.slots.get("accumulate_grad_batches")
+    facts["batch.gradient_accumulation_steps"] = (
+        plain(steps) if isinstance(steps, Fact) else default(1, "lightning: accumulate_grad_batches", trainer.call.span)
+    )
+    facts |= _loader(machine, module, call, sites)
+    facts |= sequence_length(collected)
+    facts.setdefault("checkpointing.enabled", default(False, "nothing switches checkpointing on"))
+    facts["framework.name"] = fixed("lightning", call.span)
+    facts.setdefault("reference_model", default("none", "one model is trained"))
+    return finish(machine, collected, facts, call.span, sites, [], "Trainer.fit()", collected.context)
+
+
+def _true_precision(facts: dict[str, Fact]) -> None:
+    """`bf16-true` and `16-true` convert the module."""
+    mode = facts.get("precision")
+    dtype = {"bf16-true": "bfloat16", "fp16-true": "float16"}.get(str(mode.value)) if mode is not None and mode.known else None
+    if dtype is not None and mode is not None:
+        facts["model.dtype"] = Fact(dtype, mode.status, (*mode.origin, Origin(None, "lightning converts the module")))
+
+
+def _hook(machine: Machine, owner: Instance, name: str, call: Call) -> Fact:
+    found = owner.cls.find(name) if isinstance(owner.cls, Class) else None
+    if found is None or not isinstance(found.value, Function):
+        return fixed(None)
+    loops, machine.loops = machine.loops, []
+    try:
+        return call_function(machine, found.value, Call(name, (fixed(owner),), {}, call.span, "lightning passes it"))
+    finally:
+        machine.loops = loops
+
+
+def _models(module: Instance, loss: Fact) -> list[Instance]:
+    """The trained models: those called with gradients in the training step, else those the module holds."""
+    called: list[Instance] = []
+    for start in possible(loss):
+        for value in start.ancestry() if isinstance(start, Opaque) else Opaque("", (loss,)).ancestry():
+            if isinstance(value, Opaque) and value.operation == "forward" and not without_gradients(value.contexts):
+                called += [m for p in value.parents[:1] for m in possible(p) if is_model(m) and m not in called]
+    held = [m for f in module.slots.values() if isinstance(f, Fact) for m in possible(f) if is_model(m)]
+    return called or held
+
+
+def _optimizer(result: Fact, call: Call) -> dict[str, Fact]:
+    for value in Opaque("", (result,)).ancestry():
+        if is_optimizer(value):
+            return optimizer_facts(fixed(value))
+    return {"optimizer.name": unknown("configure_optimizers is not followed", call.span)}
+
+
+def _loader(machine: Machine, module: Instance | None, call: Call, sites: list[Site]) -> dict[str, Fact]:
+    sources = [f for f in (call.argument("train_dataloaders", 1), call.kwargs.get("train_dataloader")) if f is not None]
+    for holder in instances(call.argument("datamodule", 3)):
+        _hook(machine, holder, "setup", call)
+        sources.append(_hook(machine, holder, "train_dataloader", call))
+    for fact in list(sources):
+        for value in instances(fact):
+            if isinstance(value.cls, Class) and value.cls.find("train_dataloader"):
+                _hook(machine, value, "setup", call)
+                sources.append(_hook(machine, value, "train_dataloader", call))
+    if module is not None:
+        sources.append(_hook(machine, module, "train_dataloader", call))
+    for fact in sources:
+        for value in Opaque("", (fact,)).ancestry():
+            if isinstance(value, Instance) and canonical(value.library)[1] in LOADERS:
+                return loader_facts(value, sites)
+    return {"batch.micro_batch_size": unknown("the training DataLoader is not followed", call.span)}
+
+
+def is_lightning_trainer(root: str, name: str) -> bool:
+    """Whether a class is Lightning's Trainer."""
+    return root == "lightning" and name == "Trainer"
+
+
+__all__ = ["Any", "fitted", "is_lightning_trainer"]

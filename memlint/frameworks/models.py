@@ -1,0 +1,376 @@
+"""Models: how they are loaded or built, what is done to them, and the canonical facts of their final state."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from memlint.dialects.bitsandbytes import quantization_facts
+from memlint.dialects.derive import derive
+from memlint.dialects.from_pretrained import load_dtype, load_facts, objective
+from memlint.dialects.peft import METHODS, adapter_facts
+from memlint.facts import Fact, Origin, Site, Status, default, fixed, unknown
+from memlint.frameworks.names import canonical, class_name
+from memlint.frameworks.native import arguments, place, plain
+from memlint.frameworks.state import instances
+from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.values import Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible
+from memlint.source import Span
+from memlint.versions import Versions
+
+MODEL = Symbol("memlint.model")
+CONFIG = Symbol("memlint.model_config")
+
+_MODEL_CLASS = re.compile(
+    r"^(AutoModel\w*|AutoPeftModel\w*|AutoLigerKernel\w*|\w+(For[A-Z]\w+|LMHeadModel|DoubleHeadsModel|PreTrainedModel)|"
+    r"(?!Peft)\w+Model|SentenceTransformer|CrossEncoder|SparseEncoder)$"
+)
+_NOT_MODELS = re.compile(r"(Config|Tokenizer|TokenizerFast|Processor|Extractor|Pipeline|Collator\w*)$")
+
+
+def is_model_class(name: str) -> bool:
+    """Whether a transformers-like class name is a model's."""
+    return bool(_MODEL_CLASS.match(name)) and not _NOT_MODELS.search(name)
+
+
+def load(name: str, call: Call, **state: Any) -> Fact:
+    """A model loaded by `Class.from_pretrained(...)` or built by `Class(config)`; `state` are further slots."""
+    return fixed(Instance(MODEL, call, {".class": name, **state}), call.span)
+
+
+def is_model(value: Any) -> bool:
+    """Whether a value is a model that the framework models follow."""
+    return isinstance(value, Instance) and value.cls == MODEL
+
+
+def models_in(value: Any) -> list[Instance]:
+    """The models an object holds: itself, or those of a module written in the script."""
+    if is_model(value):
+        return [value]
+    if isinstance(value, Instance) and isinstance(value.cls, Class):
+        return [m for fact in value.slots.values() if isinstance(fact, Fact) for m in possible(fact) if is_model(m)]
+    return []
+
+
+# --- configs built in code ------------------------------------------------------------------------------------------
+
+_TYPES = {
+    "GPTNeoX": "gpt_neox", "GPTNeo": "gpt_neo", "GPTBigCode": "gpt_bigcode", "XLMRoberta": "xlm-roberta",
+    "DebertaV2": "deberta-v2", "Qwen2Moe": "qwen2_moe", "Qwen3Moe": "qwen3_moe", "Qwen2VL": "qwen2_vl", "BigBird": "big_bird",
+    "MobileBert": "mobilebert", "OpenAIGPT": "openai-gpt", "Speech2Text": "speech_to_text", "CLIPVision": "clip_vision_model",
+    "VisionEncoderDecoder": "vision-encoder-decoder", "EncoderDecoder": "encoder-decoder", "Gemma3Text": "gemma3_text",
+    "DeepseekV3": "deepseek_v3", "DeepseekV2": "deepseek_v2",
+}  # fmt: skip
+"""Config class stem -> `model_type`, where it is not the stem in lower case (transformers 5.24, `configuration_*.py`)."""
+
+
+def model_type(config_class: str) -> str:
+    """The `model_type` of a config class's name."""
+    stem = config_class.removesuffix("Config")
+    return _TYPES.get(stem, stem.lower())
+
+
+def new_config(name: str, call: Call) -> Fact:
+    """A config object: of a model type with its arguments, or one loaded by name."""
+    head, _, method = name.partition(".")
+    slots: dict[Any, Any] = {}
+    for key, fact in call.kwargs.items():
+        slots[key] = fact
+    if method == "from_pretrained":
+        source = call.argument("pretrained_model_name_or_path", 0)
+        slots[".id"] = source if source is not None else opaque("the config's name is not given", "config", (), call.span)
+    elif method == "for_model":
+        slots["model_type"] = call.argument("model_type", 0) or opaque("the model type is not given", "config", (), call.span)
+    else:
+        slots["model_type"] = fixed(model_type(head), call.span)
+    return fixed(Instance(CONFIG, call, slots), call.span)
+
+
+def config_facts(config: Instance) -> dict[str, Fact]:
+    """`model.config` (a config built in code) or `model.id` (a config loaded by name, and what was changed in it)."""
+    span = config.call.span
+    given = {k: plain(f) for k, f in config.slots.items() if isinstance(k, str) and not k.startswith(".") and isinstance(f, Fact)}
+    values = {k: f.value for k, f in given.items() if f.known}
+    missing = [k for k, f in given.items() if not f.known and k != "use_cache"]
+    facts: dict[str, Fact] = {}
+    source = config.slots.get(".id")
+    if source is not None:
+        name = plain(source)
+        changed = {k: v for k, v in values.items() if k not in {"use_cache", "trust_remote_code", "cache_dir", "revision"}}
+        facts["model.id"] = name
+        if changed:
+            facts["model.config"] = Fact(changed, Status.FIXED, (Origin(span),))
+        return facts
+    if missing:
+        fact = given[missing[0]]
+        facts["model.config"] = unknown(f"{missing[0]} of the config: {fact.reason or 'depends on a condition'}", span)
+        return facts
+    status = Status.DEFAULT if any(f.status is Status.DEFAULT for f in given.values()) else Status.FIXED
+    facts["model.config"] = Fact(values, status, (Origin(span, "config built here"),))
+    return facts
+
+
+# --- what a model's state means -------------------------------------------------------------------------------------
+
+
+def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], list[Site]]:
+    """Canonical facts of a model as it is now, without what a trainer's arguments add."""
+    name = str(model.slots[".class"])
+    call = model.call
+    sites = [Site("from_pretrained", "python", call.span)]
+    native = arguments({**call.kwargs})
+    if ".id" in model.slots:
+        native["pretrained_model_name_or_path"] = plain(model.slots[".id"])
+    elif call.args and "pretrained_model_name_or_path" not in native and ".config" not in model.slots:
+        native["pretrained_model_name_or_path"] = plain(call.args[0])
+    facts = load_facts(name.partition(".")[0], native, versions)
+    head = _objective(name.partition(".")[0])
+    if head is not None:
+        facts["objective"] = default(head, f"head of {name.partition('.')[0]}")
+    config = model.slots.get(".config")
+    if isinstance(config, Fact):
+        facts.update(_built(config, model, call, versions))
+    elif call.kwargs.get("config") is not None:
+        facts.update(_with_config(call.kwargs["config"], facts))
+    quantization = call.kwargs.get("quantization_config")
+    if quantization is not None:
+        facts.update(_quantization(quantization, versions, sites))
+    elif call.open and "dtype" not in call.kwargs:
+        for key in ("model.dtype", "quantization.method", "model.attention"):
+            facts.setdefault(key, unknown(call.open, call.span))
+        facts["quantization.method"] = unknown(call.open, call.span)
+    if isinstance(config, Fact) or "quantization.method" not in facts:
+        facts.setdefault("quantization.method", default("none", "no quantization is asked for"))
+    if not isinstance(config, Fact) and not call.kwargs.get("quantization_config"):
+        _prequantized(facts)
+    facts.update(_mutations(model, facts, versions))
+    facts.update(_adapter(model, versions, sites))
+    return facts, sites
+
+
+def _objective(head: str) -> str | None:
+    if re.search(r"VL|Llava|PaliGemma|Idefics|Mllama|Gemma3|Gemma4|SmolVLM|InternVL|Mistral3|Pixtral|Florence|Qwen2_5|Qwen3_5", head):
+        return "causal_lm"
+    if re.search(r"Whisper|SpeechT5|Speech2Text|SeamlessM4T", head):
+        return "speech_seq2seq"
+    return objective(head)
+
+
+def _built(config: Fact, model: Instance, call: Call, versions: Versions) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {}
+    known = [config_facts(c) for c in instances(config)]
+    if not known:
+        return {"model.id": unknown(config.reason or "the config is not followed", call.span)}
+    for key in dict.fromkeys(k for one in known for k in one):
+        facts[key] = merge([one[key] for one in known if key in one])
+    asked = call.kwargs.get("dtype") or call.kwargs.get("torch_dtype")
+    if asked is not None:
+        facts["model.dtype"] = load_dtype(plain(asked), versions)
+    else:
+        facts["model.dtype"] = default("float32", "torch's default dtype for a model built from a config")
+    return facts
+
+
+def _with_config(config: Fact, facts: dict[str, Fact]) -> dict[str, Fact]:
+    """`from_pretrained(name, config=config)`: the checkpoint's name stands, changed config keys matter."""
+    for instance in instances(config):
+        if instance.cls == CONFIG:
+            found = config_facts(instance)
+            attention = instance.slots.get("attn_implementation") or instance.slots.get("_attn_implementation")
+            added = {k: v for k, v in found.items() if k == "model.config" and ".id" in instance.slots}
+            if isinstance(attention, Fact) and "model.attention" not in facts:
+                added["model.attention"] = plain(attention)
+            return added
+    return {}
+
+
+def _quantization(config: Fact, versions: Versions, sites: list[Site]) -> dict[str, Fact]:
+    """`quantization.*` of a config that may be None or one of several."""
+    options: list[dict[str, Fact]] = []
+    if config.status is Status.UNKNOWN:
+        return {"quantization.method": unknown(config.reason, place(config))}
+    for value in config.values:
+        if isinstance(value, Instance):
+            sites.append(Site("bitsandbytes", "python", value.call.span))
+            native = arguments({k: f for k, f in value.slots.items() if isinstance(f, Fact) and not str(k).startswith(".")})
+            found = quantization_facts(class_name(value), native, versions)
+            method = found["quantization.method"]
+            if method.known and method.status is Status.DEFAULT:
+                found["quantization.method"] = Fact(method.value, Status.FIXED, (Origin(value.call.span), *method.origin))
+            options.append(found)
+        elif isinstance(value, Table):
+            options.append(quantization_facts("BitsAndBytesConfig", arguments(dict(value.entries())), versions))
+        else:
+            status = config.status if config.known else Status.FIXED
+            options.append({"quantization.method": Fact("none", status, config.origin)})
+    facts: dict[str, Fact] = {}
+    for key in dict.fromkeys(k for one in options for k in one):
+        facts[key] = merge([one[key] for one in options if key in one], config.decided_by if len(options) == 2 else "")
+    return facts
+
+
+_PREQUANTIZED = (
+    (re.compile(r"-(unsloth-)?bnb-4bit$", re.I), "bnb_4bit"), (re.compile(r"-bnb-8bit$", re.I), "bnb_8bit"),
+    (re.compile(r"[-_]GPTQ([-_].*)?$", re.I), "gptq"), (re.compile(r"[-_]AWQ$", re.I), "awq"),
+)  # fmt: skip
+"""Names of checkpoints that are stored quantized."""
+
+
+def _prequantized(facts: dict[str, Fact]) -> None:
+    name = facts.get("model.id")
+    method = facts.get("quantization.method")
+    if name is None or not isinstance(name.value, str) or (method is not None and method.status is not Status.DEFAULT):
+        return
+    for pattern, quantized in _PREQUANTIZED:
+        if pattern.search(name.value):
+            facts["quantization.method"] = default(quantized, "the checkpoint's name", place(name))
+
+
+def _mutations(model: Instance, facts: dict[str, Fact], versions: Versions) -> dict[str, Fact]:
+    changed: dict[str, Fact] = {}
+    cast = model.slots.get(".cast")
+    quantized = facts.get("quantization.method")
+    if isinstance(cast, Fact) and not (quantized is not None and quantized.known and quantized.value not in ("none", None)):
+        changed["model.dtype"] = load_dtype(plain(cast), versions)
+    if model.slots.get(".kbit") is not None:
+        changed["model.dtype"] = unknown("prepare_model_for_kbit_training upcasts what is not quantized to float32")
+        changed["model.norm_dtype"] = default("float32", f"{versions.note('peft')}: prepare_model_for_kbit_training")
+    switch = model.slots.get(".checkpointing")
+    if isinstance(switch, Fact):
+        changed["checkpointing.enabled"] = plain(switch)
+        reentrant = model.slots.get(".reentrant")
+        if isinstance(reentrant, Fact) and not (switch.known and switch.value is False):
+            changed["checkpointing.use_reentrant"] = plain(reentrant)
+    offload = model.slots.get(".offload")
+    if isinstance(offload, Fact):
+        changed["checkpointing.offload"] = plain(offload)
+    if ".compiled" in model.slots:
+        changed["compile"] = fixed(True, model.slots[".compiled"].span)
+    trainable = model.slots.get(".trainable")
+    if isinstance(trainable, Fact) and trainable.known:
+        changed["trainable.modules"] = trainable
+    return changed
+
+
+def _adapter(model: Instance, versions: Versions, sites: list[Site]) -> dict[str, Fact]:
+    config = model.slots.get(".adapter")
+    if not isinstance(config, Fact):
+        return {"adapter.method": default("none", "no adapter is added")}
+    return adapter_of(config, versions, sites, model.slots.get(".adapter_call"))
+
+
+def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = None) -> dict[str, Fact]:
+    """`adapter.*` of a PEFT config that may be None, one of several, or not known."""
+    if config.status is Status.UNKNOWN:
+        return {"adapter.method": unknown(config.reason, place(config))}
+    options: list[dict[str, Fact]] = []
+    for value in config.values:
+        if not isinstance(value, Instance):
+            status = config.status if config.known else Status.FIXED
+            options.append({"adapter.method": Fact("none", status, config.origin)})
+            continue
+        sites.append(Site("peft", "python", value.call.span))
+        given = {k: f for k, f in value.slots.items() if isinstance(f, Fact) and not str(k).startswith(".")}
+        native = arguments(given)
+        if ".model_config" in value.slots:
+            from memlint.dialects.trl import model_config
+
+            facts = {k: f for k, f in model_config(native, versions).items() if k.startswith("adapter.")}
+            if facts["adapter.method"].values == ("none",):
+                options.append(facts)
+                continue
+        else:
+            facts = adapter_facts(class_name(value), native, versions)
+        method = facts["adapter.method"]
+        if method.known and method.status is Status.DEFAULT and config.status is not Status.DEFAULT and ".model_config" not in value.slots:
+            facts["adapter.method"] = Fact(method.value, Status.FIXED, (Origin(value.call.span), *method.origin))
+        targets = value.slots.get("target_modules")
+        if targets is None and value.call.open:
+            facts["adapter.target_modules"] = unknown(value.call.open, value.call.span)
+        options.append(facts)
+    facts = {}
+    for key in dict.fromkeys(k for one in options for k in one):
+        facts[key] = merge([one[key] for one in options if key in one], config.decided_by if len(options) == 2 else "")
+    return facts
+
+
+PEFT_CONFIGS = frozenset(METHODS) | {"PeftConfig"}
+
+
+# --- methods of a model ---------------------------------------------------------------------------------------------
+
+_CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
+_SAME = frozenset(
+    """cuda cpu to half bfloat16 float double train eval requires_grad_ share_memory to_bettertransformer compile
+    merge_and_unload unload get_base_model""".split()
+)
+
+
+def model_method(
+    machine: Machine, owner: Fact, model: Instance, name: str, call: Call, versions: Versions
+) -> Fact | None:
+    """What a method does to a model; None when it is nothing that matters."""
+    if name in _CASTS:
+        machine.write(model, ".cast", fixed(_CASTS[name], call.span))
+    elif name == "to":
+        _to(machine, model, call)
+    elif name == "gradient_checkpointing_enable":
+        enable_checkpointing(machine, model, call, versions)
+    elif name == "gradient_checkpointing_disable":
+        machine.write(model, ".checkpointing", fixed(False, call.span))
+    elif name == "enable_input_require_grads":
+        machine.write(model, ".input_grads", fixed(True, call.span))
+    elif name in {"set_gradient_checkpointing", "set_grad_checkpointing", "enable_gradient_checkpointing"}:
+        given = call.args[0] if call.args and call.args[0].known and isinstance(call.args[0].value, bool) else fixed(True, call.span)
+        machine.write(model, ".checkpointing", given)
+    elif name == "requires_grad_":
+        on = call.args[0] if call.args else fixed(True)
+        if on.known and on.value is False:
+            machine.write(model, ".frozen", fixed(True, call.span))
+        elif on.known:
+            machine.write(model, ".frozen", fixed(False, call.span))
+    elif name in {"merge_and_unload", "unload"}:
+        machine.write(model, ".adapter", fixed(None, call.span))
+    elif name == "add_adapter":
+        config = call.argument("adapter_config", 0)
+        if config is not None and not isinstance(config.value, str):
+            machine.write(model, ".adapter", config)
+    elif name == "compile":
+        machine.write(model, ".compiled", call)
+    elif name == "eval":
+        machine.write(model, ".eval", True)
+    elif name == "train":
+        machine.write(model, ".eval", False)
+    return owner if name in _SAME else None
+
+
+def enable_checkpointing(machine: Machine, model: Instance, call: Call, versions: Versions) -> None:
+    """`gradient_checkpointing_enable(gradient_checkpointing_kwargs=None)`."""
+    machine.write(model, ".checkpointing", fixed(True, call.span))
+    options = call.argument("gradient_checkpointing_kwargs", 0)
+    if options is not None and isinstance(options.value, Table) and "use_reentrant" in options.value.slots:
+        machine.write(model, ".reentrant", options.value.slots["use_reentrant"])
+        return
+    legacy = not versions.at_least("transformers", "5.0")
+    machine.write(model, ".reentrant", default(legacy, f"{versions.note('transformers')} default"))
+
+
+def _to(machine: Machine, model: Instance, call: Call) -> None:
+    for argument in (*call.args, *(call.kwargs[k] for k in ("dtype",) if k in call.kwargs)):
+        values = argument.values
+        if values and all(_dtype(v) for v in values):
+            machine.write(model, ".cast", argument)
+
+
+def _dtype(value: Any) -> bool:
+    return isinstance(value, Symbol) and canonical(value.name)[0] == "torch" and value.name.rpartition(".")[2] in {
+        "float16", "half", "bfloat16", "float32", "float", "float64", "double",
+    }  # fmt: skip
+
+
+def part(owner: Fact, name: str, span: Span) -> Fact:
+    """A part of a model (`model.model.layers`): not followed, but it leads back to the model."""
+    return Fact(Opaque(f"part:{name}", (owner,)), Status.UNKNOWN, (Origin(span),), reason=f"`.{name}` of a model")
+
+
+__all__ = ["CONFIG", "MODEL", "PEFT_CONFIGS", "derive"]

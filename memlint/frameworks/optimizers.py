@@ -1,0 +1,83 @@
+"""Optimizer constructors to `optimizer.*` facts."""
+
+from __future__ import annotations
+
+from memlint.facts import Fact, Origin, Status, fixed, unknown
+from memlint.frameworks.names import canonical
+from memlint.frameworks.native import place, plain
+from memlint.read.pyeval.values import Call, Instance, Symbol, merge
+
+OPTIMIZERS: dict[tuple[str, str], str] = {
+    ("torch", "AdamW"): "adamw_torch", ("torch", "Adam"): "adamw_torch", ("torch", "SGD"): "sgd",
+    ("torch", "Adagrad"): "adagrad", ("torch", "RMSprop"): "rmsprop", ("torch", "Adafactor"): "adafactor",
+    ("torch", "NAdam"): "adamw_torch", ("torch", "RAdam"): "adamw_torch", ("torch", "Adamax"): "adamw_torch",
+    ("torch", "Muon"): "muon", ("torch", "ZeroRedundancyOptimizer"): "adamw_torch",
+    ("transformers", "Adafactor"): "adafactor", ("transformers", "AdamW"): "adamw_hf",
+    ("bitsandbytes", "AdamW8bit"): "adamw_bnb_8bit", ("bitsandbytes", "Adam8bit"): "adamw_bnb_8bit",
+    ("bitsandbytes", "PagedAdamW8bit"): "paged_adamw_8bit", ("bitsandbytes", "PagedAdam8bit"): "paged_adamw_8bit",
+    ("bitsandbytes", "PagedAdamW32bit"): "paged_adamw_32bit", ("bitsandbytes", "PagedAdamW"): "paged_adamw_32bit",
+    ("bitsandbytes", "AdamW32bit"): "adamw_torch", ("bitsandbytes", "AdamW"): "adamw_torch",
+    ("bitsandbytes", "Adam"): "adamw_torch", ("bitsandbytes", "Lion8bit"): "lion_8bit", ("bitsandbytes", "Lion"): "lion_32bit",
+    ("bitsandbytes", "PagedLion8bit"): "paged_lion_8bit", ("bitsandbytes", "PagedLion"): "paged_lion_32bit",
+    ("bitsandbytes", "RMSprop8bit"): "rmsprop_bnb_8bit", ("bitsandbytes", "SGD8bit"): "sgd",
+    ("bitsandbytes", "AdEMAMix8bit"): "ademamix_8bit", ("bitsandbytes", "AdEMAMix"): "ademamix",
+    ("torchao", "AdamW8bit"): "adamw_torch_8bit", ("torchao", "AdamW4bit"): "adamw_torch_4bit",
+    ("torchao", "AdamWFp8"): "adamw_torch_fp8", ("torchao", "Adam8bit"): "adamw_torch_8bit",
+    ("torchao", "CPUOffloadOptimizer"): "adamw_torch_cpu_offload",
+    ("deepspeed", "DeepSpeedCPUAdam"): "deepspeed_cpu_adam", ("deepspeed", "FusedAdam"): "adamw_apex_fused",
+    ("apex", "FusedAdam"): "adamw_apex_fused", ("lion_pytorch", "Lion"): "lion_32bit",
+    ("galore_torch", "GaLoreAdamW"): "galore_adamw", ("galore_torch", "GaLoreAdamW8bit"): "galore_adamw_8bit",
+    ("galore_torch", "GaLoreAdafactor"): "galore_adafactor", ("apollo_torch", "APOLLOAdamW"): "apollo_adamw",
+    ("came_pytorch", "CAME"): "came", ("schedulefree", "AdamWScheduleFree"): "schedule_free_adamw",
+    ("schedulefree", "SGDScheduleFree"): "schedule_free_sgd", ("optimi", "StableAdamW"): "stable_adamw",
+    ("grokadamw", "GrokAdamW"): "grokadamw", ("muon", "Muon"): "muon",
+    ("accelerate", "DummyOptim"): "adamw_torch",
+}  # fmt: skip
+"""(package, class) -> `optimizer.name`. Adam, NAdam and RAdam hold the same two states as AdamW."""
+
+
+def new_optimizer(name: str, call: Call) -> Fact | None:
+    """An optimizer object, or None when the name is none."""
+    if canonical(name) not in OPTIMIZERS:
+        return None
+    return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
+
+
+def is_optimizer(value: object) -> bool:
+    """Whether a value is an optimizer that is modelled."""
+    return isinstance(value, Instance) and canonical(value.library) in OPTIMIZERS
+
+
+def optimizer_facts(optimizer: Fact) -> dict[str, Fact]:
+    """`optimizer.name` (and `optimizer.foreach`) of an optimizer object or of one of several."""
+    found: list[Fact] = []
+    for value in optimizer.values:
+        if not isinstance(value, Instance) or not is_optimizer(value):
+            found.append(unknown("an optimizer that is not known", place(optimizer)))
+            continue
+        found.append(_name(value))
+    if not found:
+        return {"optimizer.name": unknown(optimizer.reason or "the optimizer is not followed", place(optimizer))}
+    return {"optimizer.name": merge(found, optimizer.decided_by if len(found) == 2 else "")}
+
+
+def _name(optimizer: Instance) -> Fact:
+    name = OPTIMIZERS[canonical(optimizer.library)]
+    span = optimizer.call.span
+    if name == "adamw_torch" and canonical(optimizer.library)[0] == "torch":
+        fused = optimizer.slots.get("fused")
+        if isinstance(fused, Fact):
+            flag = plain(fused)
+            if flag.known:
+                return Fact("adamw_torch_fused" if flag.value else name, Status.FIXED, (Origin(span), *flag.origin))
+            if flag.choices:
+                names = tuple("adamw_torch_fused" if v else "adamw_torch" for v in flag.choices)
+                return Fact(None, Status.CHOICES, (Origin(span),), names, flag.reason, flag.decided_by)
+            return unknown(f"fused: {flag.reason}", span)
+        if optimizer.call.open:
+            return unknown(optimizer.call.open, span)
+    if canonical(optimizer.library)[0] == "bitsandbytes" and name in {"adamw_torch", "lion_32bit"}:
+        bits = optimizer.slots.get("optim_bits")
+        if isinstance(bits, Fact) and bits.known and bits.value == 8:
+            return fixed("adamw_bnb_8bit" if name == "adamw_torch" else "lion_8bit", span)
+    return fixed(name, span)

@@ -1,0 +1,92 @@
+"""The last steps of every framework: what the launcher and the process setup add, and the finished `TrainingRun`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from memlint.dialects.context import Context
+from memlint.dialects.settle import settle
+from memlint.facts import Fact, Problem, Site, Status, TrainingRun, default, unknown
+from memlint.frameworks.state import Collected, Found
+from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.values import merge
+from memlint.source import Span
+
+
+def join_facts(options: list[dict[str, Fact]], decided_by: str = "") -> dict[str, Fact]:
+    """The facts of several possibilities, key by key; a key that one leaves out is kept from the others."""
+    if len(options) == 1:
+        return dict(options[0])
+    keys = dict.fromkeys(key for option in options for key in option)
+    return {
+        key: merge([o[key] for o in options if key in o], decided_by if sum(key in o for o in options) == 2 else "")
+        for key in keys
+    }
+
+
+def finish(
+    machine: Machine,
+    collected: Collected,
+    facts: dict[str, Fact],
+    span: Span,
+    sites: Iterable[Site],
+    problems: Iterable[Problem],
+    recognised_by: str,
+    context: Context,
+) -> TrainingRun:
+    """The run: launcher facts laid under and over, consequences settled, unknown objects named."""
+    facts = dict(facts)
+    launcher = dict(getattr(machine.launch, "launcher", {}) or {})
+    for key, fact in {**collected.process_facts, **launcher}.items():
+        old = facts.get(key)
+        if key == "precision":
+            if old is None or (old.known and old.value == "fp32"):
+                facts[key] = fact
+        elif key.startswith("parallel.") and key != "parallel.strategy":
+            if old is None or old.status is Status.DEFAULT or key in {"parallel.gpus", "parallel.nodes"}:
+                facts[key] = fact
+        elif key == "parallel.strategy":
+            if old is None or (fact.known and fact.value not in {"ddp", "none"}):
+                facts[key] = fact
+        else:
+            facts.setdefault(key, fact)
+    facts.setdefault("adapter.method", default("none", "no adapter is added"))
+    facts.setdefault("quantization.method", default("none", "no quantization is asked for"))
+    facts = settle({key: _stripped(fact) for key, fact in facts.items()})
+    dialect = "hf_arguments"
+    return TrainingRun(
+        path=collected.path,
+        span=span,
+        facts=facts,
+        dialect=dialect,
+        recognised_by=recognised_by,
+        sites=tuple(dict.fromkeys([*sites, *context.sites])),
+        problems=tuple(dict.fromkeys([*problems, *collected.problems, *context.problems])),
+        files=tuple(dict.fromkeys([collected.path, *machine.read_paths, *context.files])),
+    )
+
+
+def _stripped(fact: Fact) -> Fact:
+    """A canonical fact carries no abstract value and only the deciders that rules know."""
+    if fact.status is Status.UNKNOWN and fact.value is not None:
+        fact = unknown(fact.reason, fact.origin[0].span if fact.origin else None)
+    if fact.decided_by and not fact.decided_by.startswith("gpu."):
+        fact = replace(fact, decided_by="")
+    return fact
+
+
+def distinct_runs(found: list[Found]) -> list[TrainingRun]:
+    """The runs in source order: the certain ones, else those that an option switches on.
+
+    The same call reached twice in the same way (a loop over settings) is one run whose facts are choices.
+    """
+    certain = [f for f in found if not f.shadow] or found
+    groups: dict[tuple[Span, tuple[Span, ...]], list[TrainingRun]] = {}
+    for one in certain:
+        groups.setdefault((one.run.span, one.sites), []).append(one.run)
+    runs = [replace(group[0], facts=join_facts([dict(run.facts) for run in group])) for group in groups.values()]
+    return list({(run.span, repr([(k, f.value, f.choices) for k, f in run.facts.items()])): run for run in runs}.values())
+
+
+__all__ = ["Problem", "distinct_runs", "finish", "join_facts"]

@@ -1,0 +1,93 @@
+"""Unsloth: `FastLanguageModel.from_pretrained` and `get_peft_model`.
+
+Defaults read in unsloth 2025.11, `models/loader.py`, `models/llama.py`, `models/_utils.py`: load_in_4bit True, max_seq_length
+2048, dtype None (bfloat16 if the card has it, else float16), nf4 with double quantization, LoRA r 16 on all linears,
+`use_gradient_checkpointing="unsloth"` (checkpointing with activations offloaded to the CPU), optimizer states as the trainer says.
+"""
+
+from __future__ import annotations
+
+from memlint.facts import Fact, Origin, Status, default, fixed
+from memlint.frameworks.models import load
+from memlint.frameworks.native import plain
+from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.values import Array, Call, Instance, Symbol, merge
+
+FAST = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel", "FastLlamaModel", "FastMistralModel", "FastTextModel",
+                  "FastSentenceTransformer"})  # fmt: skip
+_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def bf16_or(span: object, note: str) -> Fact:
+    """bfloat16 on cards that have it, float16 elsewhere."""
+    return Fact(None, Status.CHOICES, (Origin(None, note),), ("bfloat16", "float16"), "depends on the card", "gpu.bf16")
+
+
+def load_fast(name: str, call: Call) -> Fact:
+    """`model, tokenizer = FastLanguageModel.from_pretrained(...)`."""
+    kwargs = dict(call.kwargs)
+    model_name = kwargs.pop("model_name", None) or (call.args[0] if call.args else None)
+    length = kwargs.get("max_seq_length") or (call.args[1] if len(call.args) > 1 else default(2048, "unsloth default"))
+    dtype = kwargs.get("dtype") or (call.args[2] if len(call.args) > 2 else None)
+    if dtype is None or (dtype.known and dtype.value is None):
+        kwargs["dtype"] = bf16_or(call.span, "unsloth: dtype=None takes bfloat16 where the card has it")
+    if model_name is not None:
+        kwargs["pretrained_model_name_or_path"] = model_name
+    full = kwargs.get("full_finetuning")
+    eight = kwargs.get("load_in_8bit")
+    sixteen = kwargs.get("load_in_16bit")
+    off = any(f is not None and f.known and f.value is True for f in (full, eight, sixteen))
+    if "load_in_4bit" not in kwargs and not off:
+        kwargs["load_in_4bit"] = default(True, "unsloth default")
+    if off:
+        kwargs["load_in_4bit"] = fixed(False, call.span)
+    kwargs.setdefault("bnb_4bit_quant_type", default("nf4", "unsloth default"))
+    kwargs.setdefault("bnb_4bit_use_double_quant", default(True, "unsloth default"))
+    if "bnb_4bit_compute_dtype" not in kwargs:
+        kwargs["bnb_4bit_compute_dtype"] = kwargs["dtype"]
+    made = Call(call.name, (), kwargs, call.span, call.open)
+    head = "AutoModelForImageTextToText" if "Vision" in name else "AutoModelForCausalLM"
+    model = load(head, made, **{".unsloth": True, "max_seq_length": length})
+    if full is not None and full.known and full.value is True:
+        _checkpointing(model.value, kwargs.get("use_gradient_checkpointing") or default("unsloth", "unsloth default"))
+    tokenizer = fixed(Instance(Symbol("transformers.AutoTokenizer"), call), call.span)
+    return fixed(Array((model, tokenizer), "tuple"), call.span)
+
+
+def _checkpointing(model: Instance, given: Fact) -> None:
+    switch = plain(given)
+    if switch.known:
+        model.slots[".checkpointing"] = Fact(switch.value not in (False, None), switch.status, switch.origin)
+        if switch.value == "unsloth":
+            model.slots[".offload"] = Fact(True, switch.status, switch.origin)
+    else:
+        model.slots[".checkpointing"] = switch
+
+
+def adapt(machine: Machine, call: Call) -> Fact | None:
+    """`FastLanguageModel.get_peft_model(model, ...)`."""
+    model = call.argument("model", 0)
+    if model is None or not isinstance(model.value, Instance):
+        return None
+    kwargs = {k: f for k, f in call.kwargs.items() if k not in {"model", "use_gradient_checkpointing", "random_state", "max_seq_length"}}
+    kwargs.setdefault("r", call.args[1] if len(call.args) > 1 else default(16, "unsloth default"))
+    kwargs.setdefault("lora_alpha", default(16, "unsloth default"))
+    kwargs.setdefault("lora_dropout", default(0.0, "unsloth default"))
+    if "target_modules" not in kwargs:
+        vision = any(k.startswith("finetune_") for k in kwargs)
+        targets = "all-linear" if vision else Array([fixed(name) for name in _LINEARS])
+        kwargs["target_modules"] = default(targets, "unsloth default")
+    kwargs = {k: f for k, f in kwargs.items() if not k.startswith("finetune_")}
+    made = Call(call.name, (), kwargs, call.span, call.open)
+    config = Instance(Symbol("peft.LoraConfig"), made, dict(kwargs))
+    machine.write(model.value, ".adapter", fixed(config, call.span))
+    switch = call.kwargs.get("use_gradient_checkpointing") or default("unsloth", "unsloth default")
+    checkpointing = plain(switch)
+    if checkpointing.known:
+        machine.write(model.value, ".checkpointing", Fact(checkpointing.value not in (False, None), checkpointing.status, checkpointing.origin))
+        if checkpointing.value == "unsloth":
+            machine.write(model.value, ".offload", Fact(True, checkpointing.status, checkpointing.origin))
+    return model
+
+
+__all__ = ["FAST", "adapt", "load_fast", "merge"]

@@ -1,0 +1,370 @@
+"""Calls: of functions and classes of the script (followed), of builtins, and of libraries (asked of the framework models)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.builtins import builtin_method, call_builtin
+from memlint.read.pyeval.expressions import evaluate, get_attribute, iterate, merge_table
+from memlint.read.pyeval.machine import DEPTH, Flow, Frame, Halted, Machine
+from memlint.read.pyeval.values import (
+    ABSENT,
+    REST,
+    Array,
+    Bound,
+    Call,
+    Class,
+    Field,
+    Function,
+    Instance,
+    Native,
+    Opaque,
+    Scope,
+    Symbol,
+    Table,
+    linked,
+    merge,
+    opaque,
+    possible,
+)
+
+MAX_CALLEES = 4
+"""Alternatives of a callee that are followed."""
+
+
+def evaluate_call(machine: Machine, node: ast.Call) -> Fact:
+    """The value of a call expression."""
+    if isinstance(node.func, ast.Attribute):
+        return _method_call(machine, node, node.func)
+    callee = evaluate(machine, node.func)
+    return call_value(machine, callee, _arguments(machine, node, _shown(node.func)))
+
+
+def _shown(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node) if not isinstance(node, ast.Call) else "(...)"
+    except (ValueError, RecursionError):
+        return "call"
+
+
+def _arguments(machine: Machine, node: ast.Call, name: str) -> Call:
+    args: list[Fact] = []
+    kwargs: dict[Any, Any] = {}
+    open_ = ""
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            value = evaluate(machine, argument.value)
+            members = iterate(machine, value.value) if value.known else None
+            if members is None:
+                open_ = value.reason or "unpacks arguments that are not known"
+            else:
+                args.extend(members)
+        else:
+            args.append(evaluate(machine, argument))
+    for keyword in node.keywords:
+        value = evaluate(machine, keyword.value)
+        if keyword.arg is not None:
+            kwargs[keyword.arg] = value
+        elif isinstance(value.value, Instance) and value.known and not isinstance(value.value.cls, Symbol):
+            kwargs.update({k: v for k, v in value.value.slots.items() if not str(k).startswith(".")})
+        else:
+            merge_table(kwargs, value)
+    open_ = kwargs.pop(REST, "") or open_
+    named = {str(key): fact for key, fact in kwargs.items() if isinstance(fact, Fact)}
+    return Call(name, tuple(args), named, machine.span(node), open_)
+
+
+def _method_call(machine: Machine, node: ast.Call, func: ast.Attribute) -> Fact:
+    owner = evaluate(machine, func.value)
+    span = machine.span(func)
+    if isinstance(owner.value, Symbol) and owner.known:
+        symbol = fixed(Symbol(f"{owner.value.name}.{func.attr}"), span)
+        return call_value(machine, symbol, _arguments(machine, node, symbol.value.name))
+    call = _arguments(machine, node, func.attr)
+    owners = possible(owner)
+    if not owners or owner.status is Status.UNKNOWN:
+        return _unknown_method(machine, owner, func.attr, call)
+    results = [invoke(machine, _one(owner, value), func.attr, call) for value in owners[:MAX_CALLEES]]
+    return merge(results, owner.decided_by if len(results) == 2 else "")
+
+
+def _one(owner: Fact, value: Any) -> Fact:
+    return owner if owner.known else Fact(value, Status.FIXED, owner.origin)
+
+
+def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
+    """`owner.name(...)` for one known owner."""
+    value = owner.value
+    if isinstance(value, (Table, Array, str, bytes, int, float, Scope)) or value is None:
+        return builtin_method(machine, owner, name, call)
+    if isinstance(value, _Super):
+        return _super_call(machine, value, name, call)
+    if isinstance(value, Instance):
+        slot = value.slots.get(name)
+        if isinstance(slot, Fact):
+            return call_value(machine, slot, call)
+        if isinstance(value.cls, Class):
+            found = value.cls.find(name)
+            if found is not None:
+                if isinstance(found.value, Function):
+                    return call_function(machine, found.value, _with_self(owner, found.value, call))
+                return call_value(machine, found, call)
+        return machine.library.method(machine, owner, name, call) or _unknown_result(machine, owner, name, call)
+    if isinstance(value, Class):
+        found = value.find(name)
+        if found is not None and isinstance(found.value, Function):
+            static = any(_decorator(d) == "classmethod" for d in found.value.decorators)
+            return call_function(machine, found.value, _prefixed(owner, call) if static else call)
+        for base in value.lineage():
+            if isinstance(base, Symbol):
+                result = machine.library.call(machine, f"{base.name}.{name}", call)
+                if result is not None:
+                    return result
+        return _unknown_result(machine, owner, name, call)
+    return call_value(machine, get_attribute(machine, owner, name, call.span), call)
+
+
+def _with_self(owner: Fact, function: Function, call: Call) -> Call:
+    decorators = {_decorator(d) for d in function.decorators}
+    return call if "staticmethod" in decorators else _prefixed(owner, call)
+
+
+def _prefixed(owner: Fact, call: Call) -> Call:
+    return Call(call.name, (owner, *call.args), call.kwargs, call.span, call.open)
+
+
+def _decorator(fact: Fact) -> str:
+    return fact.value.name.rpartition(".")[2] if isinstance(fact.value, Symbol) else ""
+
+
+def _unknown_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
+    return machine.library.method(machine, owner, name, call) or _unknown_result(machine, owner, name, call)
+
+
+def _unknown_result(machine: Machine, owner: Fact | None, name: str, call: Call) -> Fact:
+    """The result of a call that nothing is known about; functions passed to it are looked into."""
+    inputs = (*((owner,) if owner is not None else ()), *call.args, *call.kwargs.values())
+    for fact in inputs:
+        if isinstance(fact.value, Function) and fact.known:
+            observe(machine, fact.value)
+    reason = f"the result of `{name}(...)` is not known"
+    return opaque(reason, f"call:{name}", inputs, call.span, call=call, contexts=tuple(machine.contexts))
+
+
+def observe(machine: Machine, function: Function) -> None:
+    """Look into a function that somebody else calls, with unknown arguments, and undo what it does."""
+    if any(frame.function is function for frame in machine.frames):
+        return
+    machine.shadow += 1
+    loops, machine.loops = machine.loops, []
+    try:
+        with machine.undone():
+            call_function(machine, function, Call(function.name, (), {}, machine.span(function.node), "called elsewhere"))
+    except Halted:
+        pass
+    finally:
+        machine.shadow -= 1
+        machine.loops = loops
+
+
+def call_value(machine: Machine, callee: Fact, call: Call) -> Fact:
+    """Call a value."""
+    if callee.status is Status.UNKNOWN:
+        return machine.library.method(machine, callee, "__call__", call) or _unknown_result(machine, callee, call.name, call)
+    results = [_call_one(machine, callee, value, call) for value in callee.values[:MAX_CALLEES] if value is not ABSENT]
+    if not results:
+        return _unknown_result(machine, callee, call.name, call)
+    return merge(results, callee.decided_by if len(results) == 2 else "")
+
+
+def _call_one(machine: Machine, callee: Fact, value: Any, call: Call) -> Fact:
+    if isinstance(value, Function):
+        return call_function(machine, value, call)
+    if isinstance(value, Native):
+        return value.invoke(call)
+    if isinstance(value, Bound):
+        if isinstance(value.function, Function):
+            return call_function(machine, value.function, _with_self(value.owner, value.function, call))
+        return invoke(machine, value.owner, value.function, call)
+    if isinstance(value, Class):
+        return instantiate(machine, value, call)
+    if isinstance(value, Symbol):
+        if value.name == "builtins.super":
+            return _super(machine, call)
+        return (
+            call_builtin(machine, value.name, call)
+            or machine.library.call(machine, value.name, call)
+            or _unknown_result(machine, None, value.name, call)
+        )
+    if isinstance(value, Instance):
+        return invoke(machine, Fact(value, Status.FIXED, callee.origin), "__call__", call)
+    return _unknown_result(machine, callee, call.name, call)
+
+
+# --- functions ------------------------------------------------------------------------------------------------------
+
+
+def call_function(machine: Machine, function: Function, call: Call) -> Fact:
+    """Follow a call of a function of the script."""
+    machine.spend(2)
+    active = sum(frame.function is function for frame in machine.frames)
+    if active > 1 or len(machine.frames) >= DEPTH:
+        return opaque(f"`{function.name}` calls itself too deeply to follow", f"call:{function.name}", call.args, call.span)
+    scope = Scope(function.scope)
+    _bind(machine, function, call, scope)
+    home: Frame = function.home
+    frame = Frame(scope, home.text, home.module, function, call.span)
+    machine.frames.append(frame)
+    depth = len(machine.contexts)
+    machine.contexts.extend(d for d in function.decorators if isinstance(d.value, (Instance, Opaque)))
+    try:
+        if isinstance(function.node, ast.Lambda):
+            return evaluate(machine, function.node.body)
+        from memlint.read.pyeval.statements import execute_block
+
+        flow = execute_block(machine, function.node.body)
+    finally:
+        machine.frames.pop()
+        del machine.contexts[depth:]
+    if frame.yields:
+        return opaque("what a generator yields", "generator", frame.yields, call.span)
+    if flow is not Flow.RETURN and frame.returns:
+        frame.returns.append(fixed(None))
+    return merge(frame.returns, reason="the function has several results") if frame.returns else fixed(None, call.span)
+
+
+def _bind(machine: Machine, function: Function, call: Call, scope: Scope) -> None:
+    node = function.node.args
+    positional = [*node.posonlyargs, *node.args]
+    kwargs = dict(call.kwargs)
+    defaults = dict(zip([a.arg for a in positional][len(positional) - len(function.defaults) :], function.defaults, strict=True))
+    defaults.update(function.kw_defaults)
+    for index, arg in enumerate([*positional, *node.kwonlyargs]):
+        name = arg.arg
+        if index < len(positional) and index < len(call.args):
+            value = call.args[index]
+            kwargs.pop(name, None)
+        elif name in kwargs:
+            value = kwargs.pop(name)
+        elif call.open:
+            value = opaque(call.open, f"parameter:{name}", (), machine.span(function.node))
+        elif name in defaults:
+            value = defaults[name]
+        else:
+            value = opaque(f"`{name}` of `{function.name}` is not passed", f"parameter:{name}", (), call.span)
+        if value.status is Status.CHOICES and ABSENT in value.choices:
+            otherwise = defaults.get(name)
+            known = [Fact(v, Status.FIXED, value.origin) for v in value.choices if v is not ABSENT]
+            value = merge([*known, otherwise] if otherwise is not None else known)
+        scope.slots[name] = value
+    if node.vararg:
+        scope.slots[node.vararg.arg] = fixed(Array(call.args[len(positional) :], "tuple", call.open), call.span)
+    if node.kwarg:
+        table = Table(dict(kwargs))
+        if call.open:
+            table.slots[REST] = call.open
+        scope.slots[node.kwarg.arg] = fixed(table, call.span)
+
+
+# --- classes --------------------------------------------------------------------------------------------------------
+
+
+class _Super:
+    """What `super()` gives: the object, and the class whose bases are searched."""
+
+    def __init__(self, owner: Fact, cls: Class) -> None:
+        self.owner = owner
+        self.cls = cls
+
+
+def _super(machine: Machine, call: Call) -> Fact:
+    function = machine.frame.function
+    cls = function.owner if function is not None else None
+    first = next(iter(machine.frame.scope.slots.values()), None)
+    if cls is None or first is None:
+        return opaque("`super()` outside a class that is followed", "super", (), call.span)
+    return fixed(_Super(first, cls), call.span)
+
+
+def _super_call(machine: Machine, value: _Super, name: str, call: Call) -> Fact:
+    for base in list(value.cls.lineage())[1:]:
+        if isinstance(base, Class):
+            found = base.scope.slots.get(name)
+            if found is not None and isinstance(found.value, Function):
+                return call_function(machine, found.value, _with_self(value.owner, found.value, call))
+        elif isinstance(value.owner.value, Instance):
+            if name == "__init__":
+                _construct(machine, value.owner.value, call)
+                return fixed(None)
+            return machine.library.method(machine, value.owner, name, call) or _unknown_result(
+                machine, value.owner, name, call
+            )
+    return fixed(None) if name == "__init__" else _unknown_result(machine, value.owner, name, call)
+
+
+def _construct(machine: Machine, instance: Instance, call: Call) -> None:
+    instance.call = call
+    machine.library.construct(machine, instance, call)
+
+
+def instantiate(machine: Machine, cls: Class, call: Call) -> Fact:
+    """An object of a class of the script."""
+    instance = Instance(cls, call)
+    fact = fixed(instance, call.span)
+    names = {base.name.rpartition(".")[2] for base in cls.lineage() if isinstance(base, Symbol)}
+    if names & {"Enum", "IntEnum", "StrEnum"}:
+        return _member(cls, call)
+    init = cls.find("__init__")
+    if init is not None and isinstance(init.value, Function):
+        call_function(machine, init.value, _prefixed(fact, call))
+    elif cls.is_record or (cls.all_fields() and not cls.find("__call__") and instance.library):
+        fill_record(machine, instance, call)
+    elif instance.library:
+        _construct(machine, instance, call)
+    elif call.args and not names:
+        instance.slots[".args"] = call.args
+    return fact
+
+
+def _member(cls: Class, call: Call) -> Fact:
+    for fact in cls.scope.slots.values():
+        if isinstance(fact, Fact) and call.args and fact.known and call.args[0].known and fact.value == call.args[0].value:
+            return fact
+    return call.args[0] if call.args else opaque("a member of an enumeration", "enum", (), call.span)
+
+
+def fill_record(machine: Machine, instance: Instance, call: Call, given: Mapping[str, Fact] | None = None) -> None:
+    """Set the fields of a dataclass-like object from its call (`given` wins: a parsed command line)."""
+    assert isinstance(instance.cls, Class)
+    fields = instance.cls.all_fields()
+    own = [field for field in fields.values() if not _is_classvar(field)]
+    library = isinstance(next(iter(instance.cls.bases), None), Symbol) and instance.library
+    for index, field in enumerate(own):
+        value = call.kwargs.get(field.name)
+        if value is None and not library and index < len(call.args):
+            value = call.args[index]
+        if value is None and given is not None:
+            value = given.get(field.name)
+        if value is None and call.open:
+            value = opaque(call.open, f"field:{field.name}", (), field.span)
+        if value is None:
+            value = field.default
+        if value is not None:
+            value = linked(value, call.span, f"`{field.name}`")
+            if value.status is Status.CHOICES and ABSENT in value.choices:
+                known = [Fact(v, Status.FIXED, value.origin) for v in value.choices if v is not ABSENT]
+                value = merge([*known, field.default] if field.default is not None else known)
+            machine.write(instance, field.name, value)
+    extra = {k: v for k, v in {**(given or {}), **call.kwargs}.items() if k not in fields}
+    if instance.library:
+        _construct(machine, instance, Call(call.name, call.args if library else (), {**extra}, call.span, call.open))
+    post = instance.cls.find("__post_init__")
+    if post is not None and isinstance(post.value, Function):
+        call_function(machine, post.value, Call("__post_init__", (fixed(instance),), {}, call.span))
+
+
+def _is_classvar(field: Field) -> bool:
+    return "ClassVar" in ast.dump(field.annotation)[:120]

@@ -1,0 +1,53 @@
+"""YAML and JSON that a script loads, as dicts whose values know their place in the file."""
+
+from __future__ import annotations
+
+from memlint.facts import Fact, Origin, Status, fixed
+from memlint.read.document import MappingNode, Node, Scalar, SequenceNode, fact_of
+from memlint.read.jsondoc import read_json
+from memlint.read.pyeval.files import is_open_file, source_of
+from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.values import Array, Table, linked, opaque
+from memlint.read.yamldoc import read_yaml
+from memlint.source import Kind, ReadError, Source, Span
+
+
+def load_document(machine: Machine, path: Fact, span: Span) -> Fact:
+    """The first document of a YAML or JSON file named by a path, an opened file, or given as text."""
+    if is_open_file(path.value):
+        path = path.value.slots[".path"]
+    if path.status is Status.UNKNOWN:
+        return opaque(path.reason, "document", (path,), span)
+    if path.known and path.origin and path.origin[0].note == "file content" and path.origin[0].span is not None:
+        place = path.origin[0].span.path
+        kind = Kind.JSON if place.endswith(".json") else Kind.YAML
+        return parse_document(Source(place, kind, str(path.value)), span)
+    source = source_of(machine, path)
+    if source is None:
+        return opaque(f"the file {path.value!r} is not in the project", "document", (path,), span)
+    return parse_document(source, span)
+
+
+def parse_document(source: Source, span: Span) -> Fact:
+    """The first document of a source as an abstract value."""
+    try:
+        if source.kind is Kind.JSON or source.path.endswith((".json", ".conf")):
+            root: Node = read_json(source).root
+        else:
+            documents = read_yaml(source)
+            if not documents:
+                return fixed(None, span)
+            root = documents[0].root
+    except ReadError as error:
+        return opaque(f"{source.path} cannot be read: {error.message}", "document", (), span)
+    return linked(convert(root), span, f"loaded from {source.path}")
+
+
+def convert(node: Node) -> Fact:
+    """A document node as an abstract value."""
+    if isinstance(node, Scalar):
+        return fact_of(node)
+    if isinstance(node, SequenceNode):
+        return Fact(Array([convert(item) for item in node.items]), Status.FIXED, (Origin(node.span),))
+    assert isinstance(node, MappingNode)
+    return Fact(Table({entry.key: convert(entry.value) for entry in node.entries}), Status.FIXED, (Origin(node.span),))

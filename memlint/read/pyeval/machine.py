@@ -1,0 +1,380 @@
+"""The state of one abstract run of a script: variables, branches, calls in progress, and what it may still spend.
+
+Nothing of the script is executed: a `Machine` walks the syntax tree with facts instead of values. Where a condition is
+not decided it walks both arms, undoes the first before the second, and joins what they changed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.grammar import Locate, Text
+from memlint.read.pyeval.values import (
+    ABSENT,
+    Array,
+    Call,
+    Class,
+    Function,
+    Instance,
+    Module,
+    Object,
+    Opaque,
+    Scope,
+    Symbol,
+    merge,
+    opaque,
+    same,
+    weaken,
+)
+from memlint.source import ReadError, Source, Span
+
+FUEL = 250_000
+"""Nodes evaluated at most; a script of a few thousand lines needs a tenth of it."""
+DEPTH = 24
+"""Calls nested at most."""
+
+
+class Files(Protocol):
+    """Where a script's sibling modules and configs are read from (the project)."""
+
+    def read(self, path: str) -> Source:
+        """The file's text; raises `ReadError`."""
+        ...
+
+
+class Launch(Protocol):
+    """What the interpreter needs of a launch command."""
+
+    @property
+    def argv(self) -> tuple[Fact, ...]:
+        """The arguments after the script's name, as written; an unknown one may stand for several (`"$@"`)."""
+        ...
+
+    @property
+    def env(self) -> Mapping[str, Fact]:
+        """Environment variables that the launch sets."""
+        ...
+
+
+class Flow(Enum):
+    """How a block of statements ended."""
+
+    NEXT = auto()
+    RETURN = auto()
+    BREAK = auto()
+    CONTINUE = auto()
+
+
+class Halted(Exception):
+    """The script stops here: `sys.exit`, `raise`, or a failing assertion."""
+
+
+class OutOfFuel(Exception):
+    """The script is larger than what is followed; what was found so far stands."""
+
+
+class Library:
+    """What the interpreter asks about names that are not read. The frameworks answer; the defaults know nothing."""
+
+    def call(self, machine: Machine, name: str, call: Call) -> Fact | None:
+        """The result of calling a library name, or None when nothing is known about it."""
+        return None
+
+    def method(self, machine: Machine, owner: Fact, name: str, call: Call) -> Fact | None:
+        """The result of a method of a library object or of something unknown, or None."""
+        return None
+
+    def attribute(self, machine: Machine, owner: Instance, name: str, span: Span) -> Fact | None:
+        """An attribute of a library object that was not set in the script, or None."""
+        return None
+
+    def construct(self, machine: Machine, instance: Instance, call: Call) -> None:
+        """The constructor of a library base class runs for an object of a class written in the script."""
+
+    def decorate(self, machine: Machine, decorator: Fact, target: Fact, span: Span) -> Fact | None:
+        """The result of a library decorator, or None when it leaves the function as it is."""
+        return None
+
+    def loop_ended(self, machine: Machine, loop: Loop) -> None:
+        """The outermost loop of the script has ended."""
+
+    def provides(self, root: str, name: str) -> bool:
+        """Whether `from root import *` is known to bring a name."""
+        return False
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A call in progress."""
+
+    scope: Scope
+    text: Text
+    module: Module
+    function: Function | None = None
+    site: Span | None = None
+    """Where it was called."""
+    returns: list[Fact] = field(default_factory=list)
+    yields: list[Fact] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A loop in progress: what it iterates and how often, where that is known."""
+
+    span: Span
+    iterable: Fact | None
+    count: Fact | None
+    records: list[Any] = field(default_factory=list)
+    """What happened inside, for the framework models."""
+
+
+class Machine:
+    """Walks one script. `library` models the frameworks, `files` reads sibling modules, `launch` is the command line."""
+
+    def __init__(self, library: Library, files: Files | None = None, launch: Launch | None = None) -> None:
+        self.library = library
+        self.files = files
+        self.launch = launch
+        self.fuel = FUEL
+        self.frames: list[Frame] = []
+        self.contexts: list[Fact] = []
+        self.conditions: list[Fact] = []
+        """The undecided conditions that the current statement is under."""
+        self.loops: list[Loop] = []
+        self.shadow = 0
+        """Above zero while walking an arm that runs only when an overridable default is overridden."""
+        self.modules: dict[str, Module] = {}
+        self.read_paths: list[str] = []
+        self.environ: dict[str, Fact] = {}
+        self.root = ""
+        """Path of the entry script."""
+        self.overridden_by: Fact | None = None
+        self._journals: list[dict[tuple[int, Any], tuple[Object, Any, Any]]] = []
+
+    # --- places -------------------------------------------------------------------------------------------------
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost call."""
+        return self.frames[-1]
+
+    def span(self, node: ast.AST) -> Span:
+        """Where a node of the current module stands."""
+        return self.frame.text.span(node)
+
+    def call_sites(self) -> tuple[Span, ...]:
+        """The places of the calls in progress, outermost first."""
+        return tuple(frame.site for frame in self.frames if frame.site is not None)
+
+    def spend(self, amount: int = 1) -> None:
+        """Use up fuel; raises `OutOfFuel`."""
+        self.fuel -= amount
+        if self.fuel < 0:
+            raise OutOfFuel
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def write(self, target: Object, key: Any, value: Any) -> None:
+        """Set a slot so that it can be undone."""
+        if self._journals:
+            journal = self._journals[-1]
+            place = (id(target), key)
+            if place not in journal:
+                journal[place] = (target, key, target.slots.get(key, ABSENT))
+        target.slots[key] = value
+
+    def erase(self, target: Object, key: Any) -> None:
+        """Remove a slot so that it can be undone."""
+        if key in target.slots:
+            self.write(target, key, None)
+            del target.slots[key]
+
+    @contextmanager
+    def undone(self) -> Iterator[dict[tuple[int, Any], tuple[Object, Any, Any]]]:
+        """Run a block and undo what it wrote; the yielded dict then maps each touched slot to what was written."""
+        journal: dict[tuple[int, Any], tuple[Object, Any, Any]] = {}
+        finals: dict[tuple[int, Any], tuple[Object, Any, Any]] = {}
+        self._journals.append(journal)
+        depth = len(self.frames), len(self.contexts), len(self.conditions), len(self.loops)
+        try:
+            yield finals
+        finally:
+            self._journals.pop()
+            del self.frames[depth[0] :], self.contexts[depth[1] :], self.conditions[depth[2] :], self.loops[depth[3] :]
+            for place, (target, key, old) in journal.items():
+                finals[place] = (target, key, target.slots.get(key, ABSENT))
+                if old is ABSENT:
+                    target.slots.pop(key, None)
+                else:
+                    target.slots[key] = old
+
+    # --- branches -----------------------------------------------------------------------------------------------
+
+    def branch(self, condition: Fact, then: Callable[[], Flow], otherwise: Callable[[], Flow]) -> Flow:
+        """Walk what a condition selects: one arm when it is decided, both when it is not."""
+        if condition.known and isinstance(condition.value, bool):
+            taken, other = (then, otherwise) if condition.value else (otherwise, then)
+            if condition.status is Status.FIXED:
+                return taken()
+            return self._overridable(taken, other)
+        decider = condition.decided_by if condition.choices == (True, False) else ""
+        arms = [then, otherwise]
+        if condition.choices == (False, True) and condition.decided_by:
+            arms, decider = [otherwise, then], condition.decided_by
+        self.conditions.append(condition)
+        try:
+            return self.fork(arms, decider)
+        finally:
+            self.conditions.pop()
+
+    def fork(self, arms: list[Callable[[], Flow]], decided_by: str = "") -> Flow:
+        """Walk several arms from the same state and join what they did; raises `Halted` when all of them stop."""
+        outcomes: list[tuple[Flow, dict[tuple[int, Any], tuple[Object, Any, Any]], list[Fact]]] = []
+        returns = self.frame.returns
+        for arm in arms:
+            before = len(returns)
+            try:
+                with self.undone() as finals:
+                    flow = arm()
+            except Halted:
+                del returns[before:]
+                continue
+            outcomes.append((flow, finals, returns[before:]))
+            del returns[before:]
+        if not outcomes:
+            raise Halted
+        if len(outcomes) < len(arms):
+            decided_by = ""
+        returned = [value for _, _, values in outcomes for value in values]
+        if decided_by and len(outcomes) == 2 and all(len(values) == 1 for _, _, values in outcomes):
+            returned = [merge(returned, decided_by)]
+        returns.extend(returned)
+        self._join(outcomes, decided_by)
+        flows = {flow for flow, _, _ in outcomes}
+        for flow in (Flow.NEXT, Flow.CONTINUE, Flow.BREAK):
+            if flow in flows:
+                return flow
+        return Flow.RETURN
+
+    def _join(
+        self,
+        outcomes: list[tuple[Flow, dict[tuple[int, Any], tuple[Object, Any, Any]], list[Fact]]],
+        decided_by: str,
+    ) -> None:
+        goes_on = any(flow is not Flow.RETURN for flow, _, _ in outcomes)
+        touched: dict[tuple[int, Any], tuple[Object, Any]] = {}
+        for _, finals, _ in outcomes:
+            touched.update({place: (target, key) for place, (target, key, _) in finals.items()})
+        for place, (target, key) in touched.items():
+            local = isinstance(target, Scope)
+            values = [
+                finals[place][2] if place in finals else target.slots.get(key, ABSENT)
+                for flow, finals, _ in outcomes
+                if not (local and goes_on and flow is Flow.RETURN and target is self.frame.scope)
+            ]
+            joined = join_slots(values, local, decided_by)
+            if joined is ABSENT:
+                self.erase(target, key)
+            else:
+                self.write(target, key, joined)
+
+    def _overridable(self, taken: Callable[[], Flow], other: Callable[[], Flow]) -> Flow:
+        """The condition holds by a default: walk that arm, look at the other one, and weaken what differs."""
+        returns = self.frame.returns
+        before = len(returns)
+        alternative: dict[tuple[int, Any], tuple[Object, Any, Any]] = {}
+        stopped = False
+        self.shadow += 1
+        try:
+            with self.undone() as alternative:
+                other()
+        except Halted:
+            stopped = True
+        finally:
+            self.shadow -= 1
+        del returns[before:]
+        try:
+            with self.undone() as finals:
+                flow = taken()
+        except Halted:
+            if stopped:
+                raise
+            return other()
+        for place, (target, key, final) in finals.items():
+            differs = place in alternative or key in target.slots
+            value = weaken(final) if differs and not stopped and isinstance(final, Fact) else final
+            self.erase(target, key) if value is ABSENT else self.write(target, key, value)
+        if not stopped:
+            for place, (target, key, _) in alternative.items():
+                if place not in finals and isinstance(target.slots.get(key), Fact):
+                    self.write(target, key, weaken(target.slots[key]))
+            returns[before:] = [weaken(value) for value in returns[before:]]
+        return flow
+
+    # --- modules ------------------------------------------------------------------------------------------------
+
+    def run_text(self, text: Text, name: str, scope: Scope | None = None) -> Module:
+        """Walk a module's body in a new scope (or in a given one, for `exec`)."""
+        from memlint.read.pyeval.statements import execute_block
+
+        scope = scope if scope is not None else Scope()
+        module = Module(name, text.path, scope)
+        self.modules.setdefault(text.path, module)
+        if text.path not in self.read_paths:
+            self.read_paths.append(text.path)
+        self.write(scope, "__name__", fixed(name))
+        self.write(scope, "__file__", fixed(text.path))
+        self.frames.append(Frame(scope, text, module))
+        try:
+            execute_block(self, text.tree.body)
+        finally:
+            self.frames.pop()
+        return module
+
+
+def join_slots(values: list[Any], local: bool, decided_by: str) -> Any:
+    """The value of a slot after arms that left it with these values. An unbound variable takes the bound one's value."""
+    present = [v for v in values if v is not ABSENT]
+    if not present:
+        return ABSENT
+    if all(isinstance(v, Fact) for v in present):
+        if local and len(present) < len(values):
+            return merge(present)
+        return merge([fixed(ABSENT) if v is ABSENT else v for v in values], decided_by)
+    if all(isinstance(v, tuple) for v in present):
+        if len({len(v) for v in present}) == 1:
+            return tuple(merge([v[i] for v in present], decided_by) for i in range(len(present[0])))
+        return min(present, key=len)
+    if all(isinstance(v, str) for v in present):
+        return next((v for v in present if v), "")
+    return present[-1]
+
+
+def run_script(
+    source: Source,
+    library: Library,
+    files: Files | None = None,
+    launch: Launch | None = None,
+    locate: Locate | None = None,
+) -> Machine:
+    """Walk a script as if it were started; raises `ReadError` when it does not parse. Never executes anything."""
+    text = Text(source, locate)
+    machine = Machine(library, files, launch)
+    machine.root = source.path
+    try:
+        machine.run_text(text, "__main__")
+    except (Halted, OutOfFuel):
+        pass
+    except RecursionError:
+        raise ReadError("nested too deeply to follow", source.path) from None
+    return machine
+
+
+__all__ = ["ABSENT", "Array", "Class", "Frame", "Halted", "Instance", "Launch", "Library", "Loop", "Machine", "Opaque",
+           "OutOfFuel", "Symbol", "opaque", "run_script", "same"]

@@ -1,0 +1,261 @@
+"""Options of a command line and the words that set them, independent of the library that declares them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from memlint.facts import Fact, Origin, Status, choices, fixed
+from memlint.read.pyeval.values import Array, Table, Unknowable, combine, constant, linked, opaque, weaken
+from memlint.source import Span
+
+
+@dataclass(slots=True, eq=False)
+class Option:
+    """One option or positional argument."""
+
+    dest: str
+    flags: tuple[str, ...]
+    """How it is written (`--bs`, `-b`); empty for a positional."""
+    span: Span
+    default: Fact | None = None
+    required: bool = False
+    convert: Callable[[Fact], Fact] | None = None
+    """From a word to a value; None keeps the text."""
+    choices: tuple[Any, ...] = ()
+    action: str = "store"
+    """store, true, false, const, append, boolean (`--x/--no-x`) or switch (`--x` alone or `--x false`)."""
+    nargs: int | str | None = None
+    const: Fact | None = None
+    off_flags: tuple[str, ...] = ()
+    """Flags that switch a boolean off."""
+
+
+@dataclass(slots=True)
+class Words:
+    """The result of reading a command line."""
+
+    values: dict[str, Fact] = field(default_factory=dict)
+    extras: dict[str, list[Fact]] = field(default_factory=dict)
+    """Flags that no option declares, with the words that follow them."""
+    rest: list[Fact] = field(default_factory=list)
+    """Words that no positional takes."""
+
+
+def is_flag(word: Fact) -> bool:
+    """Whether a word starts an option (a negative number does not)."""
+    text = word.value
+    if not word.known or not isinstance(text, str) or len(text) < 2 or text[0] != "-":
+        return False
+    return not text[1:2].isdigit() and not text[1:2] == "."
+
+
+def read_words(options: Iterable[Option], words: Iterable[Fact], *, prefixes: bool = True) -> Words:
+    """Read words as argparse, click and their relatives do."""
+    options = list(options)
+    flags = {flag: option for option in options for flag in option.flags}
+    offs = {flag: option for option in options for flag in option.off_flags}
+    positionals = [option for option in options if not option.flags]
+    result = Words()
+    queue = list(words)
+    index = 0
+    while index < len(queue):
+        word = queue[index]
+        index += 1
+        if not is_flag(word):
+            if positionals:
+                option = positionals[0]
+                many = option.nargs in ("*", "+") or isinstance(option.nargs, int)
+                taken = [word]
+                while many and index < len(queue) and not is_flag(queue[index]) and len(taken) != option.nargs:
+                    taken.append(queue[index])
+                    index += 1
+                positionals.pop(0)
+                result.values[option.dest] = _value(option, taken)
+            else:
+                result.rest.append(word)
+            continue
+        name, sep, inline = word.value.partition("=")
+        if name in offs:
+            result.values[offs[name].dest] = Fact(False, word.status, word.origin)
+            continue
+        found = _match(name, flags, prefixes)
+        if found is None and not name.startswith("--") and len(name) > 2 and name[:2] in flags:
+            found, inline, sep = flags[name[:2]], word.value[2:], "="
+        following = index
+        while following < len(queue) and not is_flag(queue[following]):
+            following += 1
+        if found is None:
+            given = [_same_place(word, inline)] if sep else queue[index:following]
+            result.extras.setdefault(name, []).extend(given or [Fact(True, word.status, word.origin)])
+            index = index if sep else following
+            continue
+        given, used = _taken(found, _same_place(word, inline) if sep else None, queue[index:following], word)
+        index += used
+        value = _value(found, given)
+        if found.action == "append" and found.dest in result.values:
+            old = result.values[found.dest].value
+            value = fixed(Array((*old.items, *value.value.items))) if isinstance(old, Array) else value
+        result.values[found.dest] = value
+    return result
+
+
+def _same_place(word: Fact, text: str) -> Fact:
+    return Fact(text, word.status, word.origin)
+
+
+def _match(name: str, flags: dict[str, Option], prefixes: bool) -> Option | None:
+    if name in flags:
+        return flags[name]
+    if prefixes and name.startswith("--"):
+        found = {id(option): option for flag, option in flags.items() if flag.startswith(name)}
+        if len(found) == 1:
+            return next(iter(found.values()))
+    return None
+
+
+def _taken(option: Option, inline: Fact | None, following: list[Fact], flag: Fact) -> tuple[list[Fact], int]:
+    """The words of an option, and how many of the following ones they are."""
+    if option.action in {"true", "false", "const", "boolean"} and inline is None:
+        value = {"true": True, "boolean": True, "false": False}.get(option.action, True)
+        return [Fact(value, flag.status, flag.origin) if option.action != "const" or option.const is None else option.const], 0
+    if inline is not None:
+        return [inline], 0
+    if option.action == "switch":
+        if following and following[0].value in _SWITCHES:
+            return following[:1], 1
+        return [Fact(True, flag.status, flag.origin)], 0
+    if option.nargs in ("*", "+"):
+        return following, len(following)
+    if option.nargs == "?":
+        if following:
+            return following[:1], 1
+        return [option.const or fixed(None)], 0
+    count = option.nargs if isinstance(option.nargs, int) else 1
+    if not following:
+        return [opaque(f"`{flag.value}` has no value", "option", (), option.span)], 0
+    return following[:count], min(count, len(following))
+
+
+_SWITCHES = frozenset({"true", "false", "True", "False", "1", "0", "yes", "no", "on", "off", "y", "n", "t", "f"})
+
+
+def _value(option: Option, words: list[Fact]) -> Fact:
+    converted = [_convert(option, word) for word in words]
+    many = option.nargs in ("*", "+") or isinstance(option.nargs, int) or option.action == "append"
+    fact = fixed(Array(converted)) if many else converted[0]
+    if many and words and words[0].origin:
+        fact = Fact(fact.value, Status.FIXED, words[0].origin)
+    return linked(fact, option.span, f"option {(option.flags or (option.dest,))[0]}")
+
+
+def _convert(option: Option, word: Fact) -> Fact:
+    if option.convert is None or (word.known and not isinstance(word.value, str)) or word.status is Status.UNKNOWN:
+        return word
+    made = option.convert(word)
+    return Fact(made.value, made.status, word.origin or made.origin, made.choices, made.reason, made.decided_by)
+
+
+def unset(option: Option, launched: bool) -> Fact:
+    """The value of an option that the command line does not give."""
+    label = (option.flags or (option.dest,))[0]
+    if option.default is not None:
+        default = option.default
+        if option.convert is not None and default.known and isinstance(default.value, str):
+            made = option.convert(default)
+            default = Fact(made.value, made.status, default.origin, made.choices, made.reason, made.decided_by)
+        return linked(weaken(default), option.span, f"default of {label}")
+    if option.action == "true":
+        return Fact(False, Status.DEFAULT, (Origin(option.span, f"default of {label}"),))
+    if option.action == "false":
+        return Fact(True, Status.DEFAULT, (Origin(option.span, f"default of {label}"),))
+    if option.required or not option.flags:
+        if option.choices:
+            return choices(option.choices, option.span, f"the choices of {label}")
+        where = "the launch does not give it" if launched else "no launch is known"
+        return opaque(f"{label} has no default and {where}", "option", (), option.span)
+    return Fact(None, Status.DEFAULT, (Origin(option.span, f"default of {label}"),))
+
+
+def settle(options: Iterable[Option], words: Words, launched: bool) -> dict[str, Fact]:
+    """The value of every option: given, or its default."""
+    return {o.dest: words.values[o.dest] if o.dest in words.values else unset(o, launched) for o in options}
+
+
+# --- conversions ----------------------------------------------------------------------------------------------------
+
+
+def plain_value(text: Any) -> Any:
+    """A word as a value when no type is declared for it: a number, a boolean, JSON, or the text."""
+    if not isinstance(text, str):
+        return text
+    lowered = text.strip().lower()
+    if lowered in {"true", "false"}:
+        return lowered == "true"
+    if lowered in {"none", "null"}:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    if text[:1] in "{[" and text[:1]:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text
+
+
+def guessed(fact: Fact) -> Fact:
+    """A word with the type that it looks like; JSON becomes dicts and lists."""
+
+    def one(text: Any) -> Any:
+        return structured(plain_value(text), fact)
+
+    if fact.status is Status.UNKNOWN:
+        return fact
+    made = combine(one, (fact,), fact.origin[0].span if fact.origin and fact.origin[0].span else Span(""), "value")
+    return Fact(made.value, made.status, fact.origin, made.choices, made.reason, made.decided_by)
+
+
+def structured(value: Any, place: Fact) -> Any:
+    """Plain data as abstract values, all at one place."""
+    if isinstance(value, dict):
+        return Table({k: Fact(structured(v, place), place.status, place.origin) for k, v in value.items() if constant(k)})
+    if isinstance(value, (list, tuple)):
+        return Array([Fact(structured(v, place), place.status, place.origin) for v in value])
+    return value
+
+
+def boolean(text: Any) -> bool:
+    """`transformers.hf_argparser.string_to_bool`, which the other parsers' booleans are subsets of."""
+    if isinstance(text, bool):
+        return text
+    lowered = str(text).lower()
+    if lowered in {"yes", "true", "t", "y", "1", "on"}:
+        return True
+    if lowered in {"no", "false", "f", "n", "0", "off"}:
+        return False
+    raise Unknowable(f"{text!r} is not a boolean")
+
+
+def converter(kind: Callable[[Any], Any]) -> Callable[[Fact], Fact]:
+    """A conversion of words by a plain function."""
+
+    def convert(fact: Fact) -> Fact:
+        def one(text: Any) -> Any:
+            try:
+                return kind(text)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise Unknowable(f"the conversion fails: {error}") from None
+
+        span = fact.origin[0].span if fact.origin and fact.origin[0].span else Span("")
+        return combine(one, (fact,), span, "conversion")
+
+    return convert
+
+
+TO_INT, TO_FLOAT, TO_BOOL = converter(int), converter(float), converter(boolean)
