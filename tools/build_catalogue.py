@@ -1,22 +1,24 @@
-"""Write `memlint/models/data/catalogue.tsv` from a directory of source files.
+"""Write `memlint/models/data/catalogue.tsv` from itself and from directories of source files.
 
-    python tools/build_catalogue.py DIRECTORY [DIRECTORY ...]
+    python tools/build_catalogue.py memlint/models/data/catalogue.tsv tools/sources/models
+    python tools/build_catalogue.py DIRECTORY ...           # from scratch
 
-A directory holds (each optional; a later directory adds to, and replaces, what an earlier one said):
+An argument is an existing catalogue or a directory; a later one adds to, and replaces, what an earlier one said. A directory
+holds (each optional):
 
-    models.json            id -> {config, params, params_class, verified, verification, source, torch_dtype, module_facts, ...}
+    models.json            id -> {config, params, params_class, verified, verification, source, module_facts, ...}
     aliases.json           other id -> id;  alias_basis.json: other id -> why
     linears.json           id -> {"linear": [[leaf name, in, out, how many], ...], "fused3d": [...]}
     dropout_defaults.json  "class_defaults_gt0" by model type, for types that transformers does not know
 
-The result is one line per key, sorted: `folded key<TAB>JSON`, in three kinds:
+`tools/measure_models.py` writes such files. The result is one line per key, sorted: `folded key<TAB>JSON`, of three kinds:
 
     org/name   an object: a catalogue entry                (the id as its owner writes it is under "id")
     org/name   an array [id, basis]: an alias
-    /name      an array of ids: what a bare name may mean, the id with the most aliases first (the catalogue's own entries;
-               mirrors only where none of these fits; only names that say something, see `telling`)
+    /name      an array of ids: what a bare name may mean, the id with the most aliases first (the catalogue's own
+               entries; mirrors only where none of these fits; only names that say something, see `telling`)
 
-The order and the bytes depend on the input only.
+The order and the bytes depend on the input only, so a refresh is reviewed as a diff.
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ from pathlib import Path
 from typing import Any
 
 TARGET = Path(__file__).resolve().parent.parent / "memlint/models/data/catalogue.tsv"
+
+
+Entries = dict[str, dict[str, Any]]
+"""Folded id -> entry."""
+Aliases = dict[str, tuple[str, str]]
+"""Folded id -> (id of the entry, why)."""
 
 
 def read(directory: Path, name: str) -> Any:
@@ -64,7 +72,9 @@ def entry(model_id: str, row: dict[str, Any], linears: dict[str, Any], dropouts:
     }
     if kept["backbone"] == kept["params"]:
         del kept["backbone"]
-    return {key: value for key, value in kept.items() if value not in (None, [], {}, "") and not (key == "conflicts" and not value)}
+    if not kept["conflicts"]:
+        del kept["conflicts"]
+    return {key: value for key, value in kept.items() if value not in (None, [], {}, "")}
 
 
 def fold(text: str) -> str:
@@ -72,58 +82,73 @@ def fold(text: str) -> str:
     return text.lower()
 
 
-def telling(name: str, basis: str) -> bool:
-    """Whether a bare name points at a model: it has a number in it (`Qwen2.5-7B`; `outputs` has not), or somebody documented it."""
-    return any(letter.isdigit() for letter in name) or basis.startswith(("documented", "rename", "organisation"))
+def telling(key: str, basis: str) -> bool:
+    """Whether a bare name points at a model: it has a number in it (`Qwen2.5-7B`, not `outputs`), or is documented."""
+    documented = basis.startswith(("documented", "rename", "organisation"))
+    return documented or any(letter.isdigit() for letter in key.rpartition("/")[2])
 
 
-def names(models: dict[str, Any], aliases: dict[str, str], basis: dict[str, str]) -> dict[str, list[str]]:
+def names(entries: Entries, aliases: Aliases) -> dict[str, list[str]]:
     """What a bare name may mean: the entries of that name, else the targets of the aliases of that name."""
-    used = Counter(aliases.values())
+    used = Counter(target for target, _ in aliases.values())
     own: dict[str, set[str]] = defaultdict(set)
     other: dict[str, set[str]] = defaultdict(set)
-    for model_id, row in models.items():
-        name = fold(model_id.rpartition("/")[2])
-        if telling(name, "documented" if row.get("published_source") and used[model_id] > 5 else ""):
-            own[name].add(model_id)
-    for alias, target in aliases.items():
-        name = fold(alias.rpartition("/")[2])
-        if telling(name, basis.get(alias, "")):
-            other[name].add(target)
-    found = {name: own.get(name) or other[name] for name in sorted({*own, *other})}
+    for key, row in entries.items():
+        known = "published" in row and used[row["id"]] > 5
+        if telling(key, "documented" if known else ""):
+            own[key.rpartition("/")[2]].add(row["id"])
+    for key, (target, basis) in aliases.items():
+        if telling(key, basis):
+            other[key.rpartition("/")[2]].add(target)
+    found = {name: own.get(name) or other[name] for name in {*own, *other}}
     return {name: sorted(ids, key=lambda model_id: (-used[model_id], model_id)) for name, ids in found.items()}
 
 
-def main(directories: list[Path]) -> None:
-    """Read every directory and write the catalogue."""
-    models: dict[str, Any] = {}
-    aliases: dict[str, str] = {}
-    basis: dict[str, str] = {}
-    linears: dict[str, Any] = {}
-    dropouts: dict[str, Any] = {}
-    for directory in directories:
-        models |= read(directory, "models.json")
-        aliases |= read(directory, "aliases.json")
-        basis |= read(directory, "alias_basis.json")
-        linears |= read(directory, "linears.json")
-        dropouts |= read(directory, "dropout_defaults.json").get("class_defaults_gt0", {})
-    folded = {fold(model_id) for model_id in models}
-    aliases = {alias: target for alias, target in aliases.items() if fold(alias) not in folded}
-    if missing := sorted(set(aliases.values()) - set(models)):
+def from_catalogue(file: Path) -> tuple[Entries, Aliases]:
+    """The entries and aliases of an existing catalogue."""
+    entries: Entries = {}
+    aliases: Aliases = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition("\t")
+        if not key.startswith(("/", "#")):
+            parsed = json.loads(value)
+            if isinstance(parsed, dict):
+                entries[key] = parsed
+            else:
+                aliases[key] = (parsed[0], parsed[1])
+    return entries, aliases
+
+
+def from_directory(directory: Path) -> tuple[Entries, Aliases]:
+    """The entries and aliases of a directory of source files."""
+    linears = read(directory, "linears.json")
+    dropouts = read(directory, "dropout_defaults.json").get("class_defaults_gt0", {})
+    basis = read(directory, "alias_basis.json")
+    models = read(directory, "models.json").items()
+    entries = {fold(model_id): entry(model_id, row, linears, dropouts) for model_id, row in models}
+    aliases = {fold(alias): (target, basis.get(alias, "")) for alias, target in read(directory, "aliases.json").items()}
+    return entries, aliases
+
+
+def main(inputs: list[Path], result: Path = TARGET) -> None:
+    """Merge every input and write the catalogue."""
+    entries: Entries = {}
+    aliases: Aliases = {}
+    for path in inputs:
+        more, others = from_directory(path) if path.is_dir() else from_catalogue(path)
+        entries |= more
+        aliases |= others
+    aliases = {alias: value for alias, value in aliases.items() if alias not in entries}
+    if missing := sorted({target for target, _ in aliases.values()} - {row["id"] for row in entries.values()}):
         raise SystemExit(f"aliases of unknown models: {missing}")
 
-    lines: dict[str, Any] = {}
-    for model_id in sorted(models):
-        lines[fold(model_id)] = entry(model_id, models[model_id], linears, dropouts)
-    for alias in sorted(aliases):
-        lines[fold(alias)] = [aliases[alias], basis.get(alias, "")]
-    for name, ids in names(models, aliases, basis).items():
-        lines[f"/{name}"] = ids
-    text = [f"{key}\t{json.dumps(lines[key], separators=(',', ':'), ensure_ascii=True)}" for key in sorted(lines, key=str.encode)]
-    text.insert(0, f"#\t{len(models)} models, {len(aliases)} aliases")
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text("\n".join(text) + "\n", encoding="utf-8", newline="\n")
-    print(f"{len(models)} models, {len(aliases)} aliases, {TARGET.stat().st_size} bytes")
+    lines: dict[str, Any] = {**entries, **aliases}
+    lines |= {f"/{name}": ids for name, ids in names(entries, aliases).items()}
+    text = [f"#\t{len(entries)} models, {len(aliases)} aliases"]
+    for key in sorted(lines, key=str.encode):
+        text.append(f"{key}\t{json.dumps(lines[key], separators=(',', ':'), ensure_ascii=True)}")
+    result.write_text("\n".join(text) + "\n", encoding="utf-8", newline="\n")
+    print(f"{len(entries)} models, {len(aliases)} aliases, {result.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

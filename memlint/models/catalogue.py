@@ -75,15 +75,20 @@ def ids() -> Iterator[str]:
             yield json.loads(line[6 : line.index('"', 7) + 1])
 
 
+def own_names() -> Iterator[tuple[str, str]]:
+    """Every entry's bare name, folded, and its id. They come first in the file, so the rest is not read."""
+    for key, line in table.items(FILE):
+        if not key.startswith("/"):
+            return
+        model_id: str = json.loads(line)[0]
+        if model_id.lower().endswith(key):
+            yield key[1:], model_id
+
+
 def similar(text: str, count: int = 3) -> tuple[str, ...]:
     """Ids of entries whose name resembles a text, the most similar first."""
     import difflib  # only on the way to an error message
 
     wanted = text.lower()
-    start = wanted[:2]
-    by_name: dict[str, str] = {}
-    for model_id in ids():
-        name = model_id.rpartition("/")[2].lower()
-        if name[:2] == start or wanted in name:
-            by_name.setdefault(name, model_id)
+    by_name = {name: model_id for name, model_id in own_names() if name[:3] == wanted[:3]}
     return tuple(by_name[name] for name in difflib.get_close_matches(wanted, by_name, n=count, cutoff=0.55))

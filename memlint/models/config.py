@@ -47,7 +47,18 @@ INTERVALS = ("full_attention_interval", "sliding_window_pattern", "use_sliding_w
 """Keys that change the order of layer kinds but are no field of the class: with them a fixed cycle says nothing."""
 
 FOUR_TIMES = frozenset(
-    {"gpt2", "gptj", "codegen", "gpt_neo", "bloom", "gpt_bigcode", "openai-gpt", "mpt", "falcon", "decision_transformer"}
+    {
+        "gpt2",
+        "gptj",
+        "codegen",
+        "gpt_neo",
+        "bloom",
+        "gpt_bigcode",
+        "openai-gpt",
+        "mpt",
+        "falcon",
+        "decision_transformer",
+    }
 )
 """Types whose MLP is 4 x hidden_size when the configuration is silent (their modeling_*.py in transformers 5.24.0)."""
 
@@ -245,9 +256,8 @@ def _dropouts(config: Mapping[str, Any], prefix: str = "", depth: int = 0) -> It
     for key, value in config.items():
         if isinstance(value, Mapping) and depth < MAX_DEPTH:
             yield from _dropouts(value, f"{prefix}{key}.", depth + 1)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and DROPOUT.search(str(key)):
-            if 0 < value < 1:
-                yield f"{prefix}{key}", float(value)
+        elif DROPOUT.search(str(key)) and type(value) in (int, float) and 0 < value < 1:
+            yield f"{prefix}{key}", float(value)
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""How a configuration key follows from others when it is absent. `tools/build_class_defaults.py` chooses a rule per key and type."""
+"""How a configuration key follows from others when it is absent (`tools/build_class_defaults.py` chooses the rules)."""
 
 from __future__ import annotations
 

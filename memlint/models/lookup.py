@@ -1,46 +1,42 @@
 """From what a script or config names to an `Architecture`, offline, with the reason shown.
 
-The order: a configuration in the code, `[tool.memlint.models]`, a local directory with a `config.json`, the Hugging Face
-cache on this machine, the catalogue and its aliases, the same id without the suffix of a quantised or converted copy, the
-last components of a local-looking path, and at last a guess from family and size that says it is one.
+The order: a configuration in the code, `[tool.memlint.models]`, a local directory with a `config.json` (or an adapter), the
+Hugging Face cache on this machine, the catalogue and its aliases, the same id without the suffix of a quantised or converted
+copy, the last components of a local-looking path, a bare name, and at last a guess that says it is one.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memlint.models import catalogue
+from memlint.models import catalogue, local
 from memlint.models.architecture import Architecture
 from memlint.models.config import from_config, text_part
-
-MAX_CONFIG_BYTES = 2 * 1024 * 1024
-"""A config.json is a few KB; label maps make some of them a few hundred."""
+from memlint.models.guess import same_family_and_size
 
 TELL = (
-    "name a directory with its config.json: [tool.memlint.models] \"{id}\" = \"path/to/config.json\"",
-    "name a model of the same shape: [tool.memlint.models] \"{id}\" = \"org/name\"",
-    "pass one: --set model.id=org/name (or --set model.config='{{\"model_type\": ...}}')",
+    'name a directory with its config.json: [tool.memlint.models] "{id}" = "path/to/model"',
+    'name a model of the same shape: [tool.memlint.models] "{id}" = "org/name"',
+    "say it for one run: --set model.id=org/name",
 )
 """The ways to tell memlint what a model is, for the report of an unknown one."""
 
 COPY_SUFFIX = re.compile(
-    r"[-_.](unsloth-bnb-4bit|bnb-4bit|bnb-8bit|4bit|8bit|int4|int8|w4a16|w8a8|gptq|awq|hqq|exl2|gguf|fp16|bf16|fp8|fp8-dynamic|"
+    r"[-_.](unsloth-bnb-4bit|bnb-[48]bit|[48]bit|int[48]|w4a16|w8a8|gptq|awq|hqq|exl2|gguf|fp16|bf16|fp8|fp8-dynamic|"
     r"(gptq|awq)-int[48]|(gptq|awq)-[48]bit|quantized\.w[48]a(8|16)|mlx|mlx-[48]bit)$",
     re.IGNORECASE,
 )
-"""What the name of a quantised or converted copy adds to the name of its base; it does not change the base's shape."""
+"""What the name of a quantised or converted copy adds to the name of its base; the base's shape stays."""
 
-STEP = re.compile(r"^(checkpoint|step|epoch|global_step|iter)[-_]?\d+$|^(final|latest|last|best|hf|main|snapshots?)$", re.IGNORECASE)
-"""Directory names inside a training output: the model's name is above them."""
+STEP = re.compile(r"(checkpoint|step|epoch|global_step|iter)[-_]?\d+|final|latest|last|best|hf|main|snapshots?", re.IGNORECASE)
+"""Directories inside a training output: the model's name is above them."""
 
-SIZE = re.compile(r"(?<![a-z0-9.])(\d+x\d+(?:\.\d+)?b|a?\d+(?:[._]\d+)?[bm])(?![a-z0-9])", re.IGNORECASE)
-"""A size in a model's name: 7B, 1.5b, 350M, 8x7B, A3B."""
+MAX_OVERRIDES = 4
+"""`[tool.memlint.models]` may map an id to an id that it maps again; longer chains are not followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +45,17 @@ class Lookup:
 
     architecture: Architecture | None
     how: str
-    """One clause for a person: `catalogue`, `alias of X (reason)`, `config.json in DIR`, `unknown model`."""
+    """One clause for a person: `catalogue`, `config.json in DIR`, `guess from the name: ...`, `unknown model`."""
     exact: bool = False
+    """False for a guess, for an ambiguous name, and for an unknown model."""
     suggestions: tuple[str, ...] = ()
-    """For an unknown or guessed model: catalogue ids with a similar name, the most similar first."""
+    """For a guessed, ambiguous or unknown model: catalogue ids with a similar name, the most similar first."""
     tell: tuple[str, ...] = ()
-    """For an unknown model: the ways to tell memlint about it."""
+    """For a guessed or unknown model: the ways to tell memlint about it."""
     entry: Mapping[str, Any] | None = None
     """The catalogue's line, where the catalogue was used."""
+    written: Mapping[str, Any] | None = None
+    """The configuration as its source has it, without class defaults."""
 
 
 def lookup(
@@ -69,150 +68,99 @@ def lookup(
     """The architecture of a model.
 
     `config` is an inline configuration: whole when it has a `model_type`, else changes on top of `model_id`'s.
-    `base` is the directory to which relative paths belong. `overrides` is `[tool.memlint.models]`: id -> path or other id.
+    `base` is the directory to which relative paths belong. `overrides` is `[tool.memlint.models]`: id -> path or id.
     Never raises: what cannot be read is unknown.
     """
-    base = base or Path()
+    name = (model_id or "").strip()
+    base, overrides = base or Path(), overrides or {}
     if config:
-        return _inline(model_id, config, base, overrides or {})
-    if not model_id or not model_id.strip():
-        return _unknown("", "nothing names the model")
-    return _named(model_id.strip(), base, overrides or {})
+        return _inline(name, config, base, overrides)
+    return _named(name, base, overrides) if name else Lookup(None, "nothing names the model")
 
 
-def _inline(model_id: str | None, config: Mapping[str, Any], base: Path, overrides: Mapping[str, str]) -> Lookup:
+def _inline(name: str, config: Mapping[str, Any], base: Path, overrides: Mapping[str, str]) -> Lookup:
     """A configuration in the input, alone or over the configuration of the model it starts from."""
-    if config.get("model_type") or not model_id:
-        architecture = from_config(config, model_id or "inline config", "inline config")
-        complete = bool(architecture.layers and architecture.hidden_size)
-        if not complete and not architecture.model_type:
-            return _unknown(model_id or "", "inline config without a model_type")
-        return Lookup(architecture, "inline config", exact=complete)
-    start = _named(model_id, base, overrides)
-    if start.architecture is None:
+    if config.get("model_type") or not name:
+        found = from_config(config, name or "inline config", "inline config")
+        complete = bool(found.model_type and found.layers and found.hidden_size)
+        if not complete and not (found.model_type or found.layers):
+            return Lookup(None, "inline config without a model_type", tell=_tell(name or "inline config"))
+        return Lookup(replace(found, exact=complete), "inline config", complete, written=config)
+    start = _named(name, base, overrides)
+    if start.architecture is None or start.written is None:
         return start
-    merged = {**start.architecture.config, **config}
-    changed = from_config(_without_derived(merged, config), start.architecture.name, start.architecture.source)
-    changed = replace(changed, exact=start.exact, dtype=changed.dtype or start.architecture.dtype)
-    return Lookup(changed, f"{start.how}, with inline changes ({', '.join(map(str, config))})", start.exact, entry=start.entry)
+    changed = from_config({**start.written, **config}, start.architecture.name, start.architecture.source)
+    changed = replace(_counted(changed, start.entry), exact=start.exact, dtype=changed.dtype or start.architecture.dtype)
+    how = f"{start.how}, with inline changes ({', '.join(map(str, config))})"
+    return replace(start, architecture=changed, how=how, written={**start.written, **config})
 
 
-def _without_derived(merged: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Per-layer lists follow the number of layers again when that number is changed."""
-    if not any("layer" in str(key) for key in changes):
-        return dict(merged)
-    return {key: value for key, value in merged.items() if key in changes or not isinstance(value, list)}
-
-
-def _named(model_id: str, base: Path, overrides: Mapping[str, str], depth: int = 0) -> Lookup:
-    override = overrides.get(model_id)
-    if override and override != model_id and depth < 4:
-        found = _directory(override, base) or _named(override, base, overrides, depth + 1)
-        return replace(found, how=f"[tool.memlint.models] {model_id} -> {override}: {found.how}")
-    for find in (_directory, _hub_cache):
-        if local := find(model_id, base):
-            if isinstance(local, Lookup):
-                return local
+def _named(model_id: str, base: Path, overrides: Mapping[str, str], followed: int = 0) -> Lookup:
+    other = overrides.get(model_id)
+    if other and other != model_id and followed < MAX_OVERRIDES:
+        found = _directory(other, base) or _named(other, base, overrides, followed + 1)
+        return replace(found, how=f"[tool.memlint.models] {model_id} -> {other}: {found.how}")
     return (
-        _catalogued(model_id)
+        _directory(model_id, base)
+        or _cached(model_id)
+        or _catalogued(model_id)
         or _copy(model_id)
-        or _path(model_id, base, overrides, depth)
-        or _bare(model_id)
+        or _path(model_id)
+        or _bare(_last(model_id))
         or _guess(model_id)
-        or _unknown(model_id, "unknown model")
+        or Lookup(None, "unknown model", False, catalogue.similar(_last(model_id)), _tell(model_id))
     )
 
 
 def _directory(model_id: str, base: Path) -> Lookup | None:
-    """A `config.json`, or a directory that holds one; a directory with an adapter leads to the adapter's base model."""
-    try:
-        path = base / Path(model_id).expanduser()
-        if path.is_file() and path.suffix == ".json":
-            return _from_file(path, model_id)
-        if not path.is_dir():
-            return None
-        if found := _from_file(path / "config.json", model_id):
-            return found
-        adapter = _read_json(path / "adapter_config.json")
-    except (OSError, ValueError, RuntimeError):
-        return None
-    start = adapter.get("base_model_name_or_path") if adapter else None
-    if not isinstance(start, str) or start == model_id:
-        return None
-    found = _catalogued(start) or _copy(start)
+    config = local.directory_config(model_id, base)
+    if config is not None:
+        return _configured(config, model_id, f"config.json in {model_id}")
+    start = local.adapter_base(model_id, base)
+    found = (_catalogued(start) or _copy(start)) if start else None
     return replace(found, how=f"base of the adapter in {model_id}: {found.how}") if found else None
 
 
-def _hub_cache(model_id: str, base: Path) -> Lookup | None:
-    """The newest snapshot of the model in the Hugging Face cache of this machine."""
-    if model_id.count("/") > 1 or model_id.startswith((".", "/", "~")) or "\\" in model_id:
-        return None
-    for root in _hub_roots():
-        repository = root / f"models--{model_id.replace('/', '--')}"
-        try:
-            if not repository.is_dir():
-                continue
-            revision = repository / "refs" / "main"
-            commit = revision.read_text(encoding="ascii").strip()[:64] if revision.is_file() else ""
-            snapshots = [repository / "snapshots" / commit] if commit else sorted((repository / "snapshots").iterdir())
-        except (OSError, ValueError):
-            continue
-        for snapshot in reversed(snapshots):
-            if found := _from_file(snapshot / "config.json", model_id, "Hugging Face cache"):
-                return found
-    return None
+def _cached(model_id: str) -> Lookup | None:
+    config = local.cached_config(model_id)
+    return _configured(config, model_id, "Hugging Face cache") if config is not None else None
 
 
-def _hub_roots() -> Iterator[Path]:
-    """Where huggingface_hub keeps repositories (its constants.py): HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache."""
-    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    if cache:
-        yield Path(cache)
-        return
-    home = os.environ.get("HF_HOME")
-    if home:
-        yield Path(home).expanduser() / "hub"
-        return
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    yield Path(user) / "huggingface" / "hub"
+def _configured(config: Mapping[str, Any], model_id: str, how: str) -> Lookup:
+    """A configuration file, with the catalogue's counts when it has the same model in the same shape."""
+    found = catalogue.find(model_id)
+    row = found.row if found else None
+    architecture = _counted(from_config(config, model_id, how), row)
+    exact = bool(architecture.model_type and architecture.layers)
+    return Lookup(replace(architecture, exact=exact), how, exact, entry=row, written=config)
 
 
-def _from_file(path: Path, model_id: str, where: str = "") -> Lookup | None:
-    """The architecture in a config.json, with the catalogue's counts when it has the same model in the same shape."""
-    config = _read_json(path)
-    if not config or not (config.get("model_type") or config.get("architectures")):
-        return None
-    source = f"{where}: {path.name}" if where else f"{path.name} in {model_id}"
-    architecture = from_config(config, model_id, source)
-    entry = catalogue.find(model_id)
-    if entry is not None:
-        counted = catalogue.architecture(entry.row)
-        if _shape(counted) == _shape(architecture):
-            architecture = replace(architecture, params=counted.params, linears=counted.linears)
-    return Lookup(architecture, source, exact=bool(architecture.layers), entry=entry.row if entry else None)
+def _counted(architecture: Architecture, row: Mapping[str, Any] | None) -> Architecture:
+    """The architecture with the counts of a catalogue entry of the same shape."""
+    if row is None:
+        return architecture
+    counted = catalogue.architecture(row)
+    if _shape(counted) != _shape(architecture):
+        return architecture
+    return replace(architecture, params=counted.params, linears=counted.linears)
 
 
 def _shape(architecture: Architecture) -> tuple[object, ...]:
+    """What two models of one shape agree in."""
+    config = architecture.config
+    experts = text_part(config)
     return (
         architecture.model_type,
         architecture.hidden_size,
         architecture.layers,
         architecture.heads,
         architecture.kv_heads,
+        architecture.head_dim,
         architecture.intermediate_size,
         architecture.vocab_size,
-        bool(text_part(architecture.config) is architecture.config),
+        experts.get("num_local_experts") or experts.get("n_routed_experts") or experts.get("num_experts"),
+        experts is config,
     )
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        if not path.is_file() or path.stat().st_size > MAX_CONFIG_BYTES:
-            return None
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _catalogued(model_id: str) -> Lookup | None:
@@ -220,8 +168,8 @@ def _catalogued(model_id: str) -> Lookup | None:
     if found is None:
         return None
     architecture = replace(catalogue.architecture(found.row), name=model_id)
-    how = "catalogue" if not found.alias_of else f"catalogue, same shape as {found.alias_of} ({found.basis})"
-    return Lookup(architecture, how, exact=True, entry=found.row)
+    how = f"catalogue, same shape as {found.alias_of} ({found.basis})" if found.alias_of else "catalogue"
+    return Lookup(architecture, how, True, entry=found.row, written=found.row["config"])
 
 
 def _copy(model_id: str) -> Lookup | None:
@@ -231,89 +179,65 @@ def _copy(model_id: str) -> Lookup | None:
         stem, cut = COPY_SUFFIX.subn("", stem)
         if not cut:
             return None
-        found = _catalogued(stem) or _bare(stem.rpartition("/")[2])
-        if found is not None:
+        if found := _catalogued(stem) or _bare(_last(stem)):
             return replace(found, how=f"copy of {stem} by its name: {found.how}")
     return None
 
 
-def _path(model_id: str, base: Path, overrides: Mapping[str, str], depth: int) -> Lookup | None:
+def _path(model_id: str) -> Lookup | None:
     """A path that is not on this machine: its last components may spell a hub id, or the name of one model."""
     text = model_id.replace("\\", "/").removeprefix("file://")
+    rooted = text.startswith((".", "/", "~")) or ":" in text
     parts = [part for part in text.split("/") if part not in ("", ".", "..", "~")]
-    if len(parts) < 2 and not text.startswith((".", "/", "~")):
-        return None
-    hub = next((part for part in reversed(parts) if part.startswith("models--")), None)
-    if hub and hub.count("--") >= 2:
+    hub = next((part for part in reversed(parts) if part.startswith("models--") and part.count("--") > 1), None)
+    if hub:
         repository = "/".join(hub.split("--", 2)[1:])
         return _catalogued(repository) or _copy(repository)
-    inside = 0
-    while len(parts) > 1 and STEP.match(parts[-1]):
+    steps = 0
+    while len(parts) > 1 and STEP.fullmatch(parts[-1]):
         parts.pop()
-        inside += 1
-    if not parts or (len(parts) == 2 and not inside and text.count("/") == 1 and not text.startswith((".", "/", "~"))):
-        return None  # an ordinary hub id, which the catalogue does not have
+        steps += 1
+    if not parts or not (rooted or steps or len(parts) > 2):
+        return None  # a hub id that the catalogue does not have, or a bare name
     whole = "/".join(parts[-2:])
-    if whole in overrides and depth < 4:
-        return _named(whole, base, overrides, depth + 1)
-    found = (_catalogued(whole) or _copy(whole)) if len(parts) > 1 else None
-    found = found or _bare(parts[-1])
+    found = (_catalogued(whole) or _copy(whole) if len(parts) > 1 else None) or _bare(parts[-1])
     if found is None or found.architecture is None:
         return None
-    exact = found.exact and not inside
-    return replace(
-        found,
-        architecture=replace(found.architecture, exact=exact),
-        how=f"the path's last components: {found.how}",
-        exact=exact,
-    )
+    exact = found.exact and not steps  # a training output may bear its base's name and have another head or vocabulary
+    how = f"the path's last components: {found.how}"
+    return replace(found, architecture=replace(found.architecture, exact=exact), how=how, exact=exact)
 
 
 def _bare(name: str) -> Lookup | None:
-    """A name without owner, when it is the name of one model (or of several of one shape)."""
-    ids = catalogue.named(name.rpartition("/")[2]) if name else ()
-    found = [entry for model_id in ids if (entry := catalogue.find(model_id))]
-    if not found:
+    """A name without owner, or under another owner: exact when it is the name of one model, or of several of one shape."""
+    ids = catalogue.named(name)
+    rows = [found.row for model_id in ids if (found := catalogue.find(model_id))]
+    if not rows:
         stem, cut = COPY_SUFFIX.subn("", name)
         return _bare(stem) if cut and stem else None
-    candidates = [catalogue.architecture(entry.row) for entry in found]
+    candidates = [catalogue.architecture(row) for row in rows]
     exact = all(_shape(other) == _shape(candidates[0]) for other in candidates)
-    how = f"the name of {candidates[0].name}"
-    if not exact:
-        how += f" (also of {', '.join(other.name for other in candidates[1:])})"
-    return Lookup(
-        replace(candidates[0], exact=exact), how, exact, () if exact else tuple(ids), entry=found[0].row
-    )
+    how = f"the name of {ids[0]}" if exact else f"a name of {' and '.join(ids)}"
+    architecture = replace(candidates[0], exact=exact)
+    return Lookup(architecture, how, exact, () if exact else ids, entry=rows[0], written=rows[0]["config"])
 
 
 def _guess(model_id: str) -> Lookup | None:
-    """The most similar model of the same family and sizes, by name only."""
-    name = model_id.rstrip("/").rpartition("/")[2]
-    sizes = _sizes(name)
-    family = re.match(r"[a-z]{2,}", name.lower())
-    if not sizes or family is None:
+    """A model of the same family and size, and not more than that."""
+    candidate = same_family_and_size(_last(model_id))
+    found = catalogue.find(candidate) if candidate else None
+    if found is None:
         return None
-    similar = [
-        model_id
-        for model_id in catalogue.similar(name, count=8)
-        if _sizes(model_id.rpartition("/")[2]) == sizes and model_id.rpartition("/")[2].lower().startswith(family.group())
-    ]
-    for candidate in similar:
-        if found := catalogue.find(candidate):
-            architecture = replace(catalogue.architecture(found.row), name=model_id, exact=False)
-            how = f"guess from the name: family and size of {candidate}"
-            return Lookup(architecture, how, False, tuple(similar), _tell(model_id), found.row)
-    return None
+    architecture = replace(catalogue.architecture(found.row), name=model_id, exact=False, params=None)
+    how = f"guess from the name: family and size of {candidate}"
+    near = dict.fromkeys((candidate, *catalogue.similar(_last(model_id))))
+    return Lookup(architecture, how, False, tuple(near), _tell(model_id), found.row, found.row["config"])
 
 
-def _sizes(name: str) -> frozenset[str]:
-    return frozenset(size.lower().replace("_", ".") for size in SIZE.findall(name))
-
-
-def _unknown(model_id: str, how: str) -> Lookup:
-    suggestions = catalogue.similar(model_id.rstrip("/").rpartition("/")[2]) if model_id else ()
-    return Lookup(None, how, False, suggestions, _tell(model_id) if model_id else ())
+def _last(model_id: str) -> str:
+    """The last component of an id or a path."""
+    return model_id.rstrip("/").rpartition("/")[2]
 
 
 def _tell(model_id: str) -> tuple[str, ...]:
-    return tuple(text.format(id=model_id) for text in TELL)
+    return tuple(text.replace("{id}", model_id) for text in TELL)

@@ -1,0 +1,123 @@
+"""Build the models of `tools/sources/models/configs.json` on the meta device and write what only a built model tells.
+
+    python tools/measure_models.py [ID ...]         # needs torch and transformers (gemma-3n: timm); no weights, no network
+
+`configs.json` is written by hand from the sources it names: id -> {config, published, published_source, source, note, ...};
+`class` when it is not the model type's own, `published_adds` for what a stored checkpoint has beyond the built model
+(buffers, a copy of a tied head), computed and named. The result goes beside it, as `build_catalogue.py` reads it:
+`models.json` (parameters, whether the count equals the published total) and `linears.json` (every Linear). An entry whose
+count differs from its published total is written unverified, with the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, AutoConfig
+from transformers.models.auto import modeling_auto
+
+SOURCES = Path(__file__).resolve().parent / "sources" / "models"
+
+MAPPINGS = (
+    modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
+    modeling_auto.MODEL_MAPPING_NAMES,
+)
+"""The class that a model type is trained as, the first mapping that has it (multimodal types are not in the first two)."""
+
+
+def native_class(config: Any, named: str | None) -> Any:
+    """The class to build."""
+    for mapping in MAPPINGS:
+        name = named or mapping.get(config.model_type)
+        if name:
+            return getattr(transformers, name if isinstance(name, str) else name[0])
+    raise SystemExit(f"no class for {config.model_type}")
+
+
+def measure(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One entry: what `models.json` and `linears.json` hold of it."""
+    given = dict(row["config"])
+    if given["model_type"] not in CONFIG_MAPPING:
+        return unbuilt(row), {}
+    config = AutoConfig.for_model(given.pop("model_type"), **given)
+    cls = native_class(config, row.get("class"))
+    with torch.device("meta"):
+        model = cls(config)
+    model.tie_weights()
+    params = sum(parameter.numel() for parameter in model.parameters())
+    counted: Counter[tuple[str, int, int]] = Counter()
+    fused: Counter[tuple[Any, ...]] = Counter()
+    inside: set[int] = set()
+    for name, module in model.named_modules():
+        leaf = name.rpartition(".")[2]
+        if isinstance(module, torch.nn.Linear):
+            counted[leaf, module.in_features, module.out_features] += 1
+        elif type(module).__name__ == "Conv1D":
+            counted[leaf, module.weight.shape[0], module.weight.shape[1]] += 1
+        for key, parameter in module.named_parameters(recurse=False):
+            if parameter.dim() == 3 and id(parameter) not in inside:
+                inside.add(id(parameter))
+                fused[(key, *parameter.shape)] += 1
+    head = model.get_output_embeddings()
+    tied = head is not None and head.weight is model.get_input_embeddings().weight
+    published, adds = row.get("published"), row.get("published_adds") or {}
+    if published is None:
+        verified, check = False, None
+    else:
+        difference = published - params - sum(adds.values())
+        verified = difference == 0
+        extra = "".join(f" + {name} ({count:,})" for name, count in adds.items())
+        check = f"exact{extra}" if verified else f"published total differs by {difference:+,}"
+    return {
+        **kept(row),
+        "params": params,
+        "params_class": cls.__name__,
+        "params_published": published,
+        "verified": verified,
+        "verification": check,
+        "module_facts": {"tied_output": tied},
+    }, {
+        "linear": [[*key, count] for key, count in sorted(counted.items())],
+        "fused3d": [[*key, count] for key, count in sorted(fused.items())],
+    }
+
+
+def kept(row: dict[str, Any]) -> dict[str, Any]:
+    """What is copied from the configuration as it is."""
+    return {key: row[key] for key in ("config", "source", "note", "license", "published_source") if key in row}
+
+
+def unbuilt(row: dict[str, Any]) -> dict[str, Any]:
+    """A model whose code is in its own repository: its published total is the count."""
+    check = "published total, not built: the code is in the model's repository"
+    return {**kept(row), "params": row["published"], "verified": False, "verification": check}
+
+
+def main(wanted: list[str]) -> None:
+    """Measure every entry, or report only those named."""
+    transformers.logging.set_verbosity_error()
+    rows = json.loads((SOURCES / "configs.json").read_text(encoding="utf-8"))
+    models, linears = {}, {}
+    for model_id in wanted or rows:
+        models[model_id], linears[model_id] = measure(rows[model_id])
+        print(f"{model_id}: {models[model_id]['params']:,} {models[model_id]['verification']}")
+    if wanted:
+        return
+    for name, content in (("models.json", models), ("linears.json", {k: v for k, v in linears.items() if v})):
+        text = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(content.items()))
+        (SOURCES / name).write_text("{\n" + text + "\n}\n", encoding="ascii", newline="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
