@@ -12,8 +12,16 @@ from memlint.facts import Fact, TrainingRun, fixed
 from memlint.gpus import Gpu, all_gpus, find
 from memlint.memory import CannotEstimate, Estimate, Interval, estimate
 from memlint.models import Architecture, Lookup, lookup
+from memlint.source import Kind, kind_of
 
 FITS, TIGHT, DOES_NOT_FIT, UNKNOWN = "fits", "tight", "does_not_fit", "unknown"
+
+FRAGMENTS = ("accelerate", "deepspeed", "peft")
+"""Dialects whose files say nothing of a model."""
+
+SHARDED = ("fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron")
+SHARDED_BY_LAUNCH = ("torchtune", "open_instruct", "verl", "torchtitan", "nemo", "megatron")
+"""Frameworks whose configs do not say how a job is sharded: the launch line, or the recipe that it names, does."""
 
 MAX_MICRO_BATCH = 4096
 MAX_SEQUENCE = 2**20
@@ -42,6 +50,19 @@ class Assessment:
     def capacity_bytes(self) -> int | None:
         """What torch can use on the target card, context included."""
         return self.gpu.capacity_bytes if self.gpu else None
+
+    @property
+    def is_fragment(self) -> bool:
+        """True for a launcher's or engine's configuration alone: no job, only a part that many jobs may share."""
+        return self.run.dialect in FRAGMENTS and kind_of(self.run.path) in (Kind.YAML, Kind.JSON)
+
+    @property
+    def sharding_guessed(self) -> bool:
+        """True when the estimate is for one GPU only because nothing says over how many the job is sharded."""
+        run = self.run
+        strategy = run.value("parallel.strategy")
+        launch_decides = strategy is None and run.value("framework.name") in SHARDED_BY_LAUNCH
+        return run.value("parallel.gpus") is None and (strategy in SHARDED or launch_decides)
 
     @property
     def needed(self) -> Interval | None:

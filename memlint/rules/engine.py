@@ -17,7 +17,7 @@ from memlint.rules.page import PageError, Rule, read_rule
 from memlint.rules.scope import Facts, Names
 from memlint.source import Span
 
-_TERMS_OF_ESTIMATE = ("estimate", "verdict", "fits_for_sure", "largest")
+_TERMS_OF_ESTIMATE = ("estimate", "verdict", "largest")
 
 
 def pages_folder() -> Path:
@@ -71,8 +71,16 @@ def check(assessment: Assessment, rules: Iterable[Rule], settings: Settings | No
 
 
 def decide(assessment: Assessment, rule: Rule) -> bool | Unknown:
-    """Whether a rule's condition holds for a run; unknown when facts are missing or nothing names a card."""
-    return rule.when.decide(Facts(assessment)) if rule.when else False
+    """Whether a rule's condition holds for a run; unknown when facts are missing or nothing names a card.
+
+    Of a fragment (an accelerate or DeepSpeed file alone) only its own problems are decided.
+    """
+    condition = rule.when
+    if condition is None:
+        return False
+    if assessment.is_fragment and not condition.problems:
+        return UNKNOWN
+    return condition.decide(Facts(assessment))
 
 
 def finding_of(rule: Rule, span: Span, scope: Facts, logical: str, labels: tuple[Label, ...] = ()) -> Finding:
@@ -153,7 +161,7 @@ def _confidence(rule: Rule, scope: Facts) -> Confidence:
     on_estimate = any(name.partition(".")[0] in _TERMS_OF_ESTIMATE for name in names)
     on_model = on_estimate or any(name.startswith("architecture.") for name in names)
     lookup = scope.assessment.lookup
-    if on_model and lookup is not None and not lookup.exact:
+    if (on_model and lookup is not None and not lookup.exact) or (on_estimate and scope.assessment.sharding_guessed):
         return Confidence.GUESSED
     several = any(scope.assessment.run.fact(name).status is Status.CHOICES for name in names)
     found = Confidence.BOUNDED if on_estimate or several else Confidence.PROVED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memlint.cli.examine import examine
-from memlint.cli.session import Inputs, Session
+from memlint.cli.session import Session, gather
 from memlint.config import Configs, Settings
 from memlint.report import render
 from memlint.report.result import CheckResult
@@ -64,9 +64,8 @@ def lint(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, select: tupl
         gpus = int(case.options["gpus"]) if "gpus" in case.options else None
         return settings.with_options("--gpu", gpu=case.options.get("gpu"), gpus=gpus, select=select or None)
 
-    entry = case.options.get("lint", case.name)
     session = Session(Configs(isolated=True), layer)
-    return examine(Inputs((entry,), frozenset({entry})), session)
+    return examine(gather([case.options.get("lint", case.name)], session), session)
 
 
 @pytest.mark.parametrize(("rule", "case"), [pair for pair in CASES if pair[1].kind == "bad"], ids=identity)
