@@ -31,7 +31,7 @@ from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import probe
 from memlint.frameworks.state import Collected, instances
 from memlint.frameworks.trainers import is_trainer, new_trainer, trained
-from memlint.read.pyeval.calls import call_function, call_value
+from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Opaque, Symbol, Table, opaque, possible
@@ -102,6 +102,7 @@ class Frameworks(CommandLines):
             for key, fact in call.kwargs.items():
                 machine.write(instance, key, fact)
         else:
+            look_into(machine, call)
             new_trainer(machine, instance, call)
 
     def _peft(self, machine: Machine, tail: str, call: Call) -> Fact | None:
@@ -172,7 +173,7 @@ class Frameworks(CommandLines):
         if head.endswith("Config") and head not in _NOT_MODEL_CONFIGS and method in {"", "from_pretrained", "for_model", "from_dict"}:
             return new_config(f"{head}.{method}" if method else head, call)
         if not is_model_class(head):
-            return self._kept(f"{root}.{head}" + (f".{method}" if method else ""), head, call)
+            return self._kept(machine, f"{root}.{head}" + (f".{method}" if method else ""), head, call)
         if method == "from_pretrained":
             return load(head, call)
         if method in {"from_config", "_from_config"} or (not method and root == "transformers"):
@@ -212,10 +213,11 @@ class Frameworks(CommandLines):
             return self._engine(machine, call)
         if root == "deepspeed" and tail == "add_config_arguments":
             return call.args[0] if call.args else None
-        return self._kept(name, tail, call)
+        return self._kept(machine, name, tail, call)
 
-    def _kept(self, name: str, tail: str, call: Call) -> Fact | None:
+    def _kept(self, machine: Machine, name: str, tail: str, call: Call) -> Fact | None:
         if tail in _KEPT or tail.startswith("DataCollator") or tail.endswith(("TokenizerFast", "Tokenizer")):
+            look_into(machine, call)
             return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
         return self._tokenizing(name, call)
 
@@ -448,6 +450,13 @@ class Frameworks(CommandLines):
                     or tail in _QUANTIZERS or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto")))
                     or tail in {"get_peft_model", "prepare_model_for_kbit_training", "is_bfloat16_supported"})  # fmt: skip
         return False
+
+
+def look_into(machine: Machine, call: Call) -> None:
+    """Functions that a library object gets (collators, metrics) may tokenize."""
+    for fact in (*call.args, *call.kwargs.values()):
+        if isinstance(fact.value, Function) and fact.known:
+            observe(machine, fact.value)
 
 
 _TORCHVISION = ("resnet", "resnext", "wide_resnet", "vit_", "convnext", "efficientnet", "densenet", "vgg", "mobilenet", "swin",

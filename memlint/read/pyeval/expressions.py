@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.builtins import BUILTINS
+from memlint.read.pyeval.builtins import BUILTINS, sequence
 from memlint.read.pyeval.imports import star_symbol
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.operators import binary, compare, truth, unary
@@ -116,7 +117,8 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
     from memlint.read.pyeval.imports import import_module
 
     if isinstance(value, Symbol):
-        return fixed(Symbol(f"{value.name}.{name}"), span)
+        dotted = f"{value.name}.{name}"
+        return machine.library.symbol(machine, dotted, span) or fixed(Symbol(dotted), span)
     if isinstance(value, Module):
         fact = value.scope.slots.get(name)
         return linked(fact, span, f"`{name}`") if fact is not None else import_module(machine, f"{value.name}.{name}", span)
@@ -140,6 +142,11 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
         if known is not None:
             return known
         return opaque(f"`.{name}` is not set here", f"attribute:{name}", (fixed(value),), span)
+    if isinstance(value, Table) and name in value.slots:
+        return linked(value.slots[name], span, f"`.{name}`")
+    if isinstance(value, str) and name in {"parent", "name", "stem", "suffix"}:
+        path = PurePosixPath(value)
+        return fixed(str(getattr(path, name)), span)
     if isinstance(value, (Table, Array, str, bytes)):
         return fixed(Bound(fixed(value), name), span)
     return opaque(f"`.{name}` of something that is not followed", f"attribute:{name}", (owner,), span)
@@ -161,9 +168,9 @@ def _is_property(decorator: Fact) -> bool:
 
 def set_attribute(machine: Machine, owner: Fact, name: str, value: Fact) -> None:
     """`owner.name = value`; an owner that is one of several gets it as one more possibility."""
-    targets = [v for v in possible(owner) if isinstance(v, (Instance, Module, Class))]
+    targets = [v for v in possible(owner) if isinstance(v, (Instance, Module, Class, Table))]
     for target in targets:
-        slots = target if isinstance(target, Instance) else target.scope
+        slots = target if isinstance(target, (Instance, Table)) else target.scope
         old = slots.slots.get(name)
         fact = value if len(targets) == 1 or old is None else merge([old, value])
         machine.write(slots, name, fact)
@@ -310,8 +317,8 @@ def _binary(machine: Machine, node: ast.BinOp) -> Fact:
             return fixed(Table({**a.slots, **b.slots}), span)
         if isinstance(a, str) and isinstance(node.op, ast.Mod):
             return _percent(left, right, span)
-        if isinstance(node.op, ast.Div) and isinstance(a, Instance):
-            return opaque("a path", "Div", (left, right), span)
+        if isinstance(a, str) and isinstance(b, str) and isinstance(node.op, ast.Div):
+            return combine(lambda x, y: str(PurePosixPath(x) / y), (left, right), span, "path")
     return combine(lambda a, b: binary(node.op, a, b), (left, right), span, type(node.op).__name__)
 
 
@@ -509,7 +516,7 @@ def _comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.Gene
         generator = node.generators[index]
         iterable = evaluate(machine, generator.iter)
         sources.append(iterable)
-        items = iterate(machine, iterable.value) if iterable.known else None
+        items = sequence(iterable.value) if iterable.known else None
         if items is None or len(items) > MAX_MEMBERS or len(results) > MAX_DISPLAY:
             complete = False
             items = [opaque("an element of a loop", "element", (iterable,), span)]

@@ -50,6 +50,8 @@ def execute_text(machine: Machine, call: Call) -> Fact:
     if not code.known or not isinstance(code.value, str) or len(code.value) > MAX_EXECUTED:
         overridable(machine, scope)
         return fixed(None, call.span)
+    if machine.launch is None and "argv" in code.value:
+        overridable(machine, scope)
     path = code.origin[0].span.path if code.origin and code.origin[0].span else call.span.path
     try:
         text = Text(Source(path, Kind.PYTHON, code.value))

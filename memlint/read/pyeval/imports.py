@@ -52,10 +52,14 @@ def import_from(machine: Machine, node: ast.ImportFrom) -> None:
         fact = module.scope.slots.get(alias.name) if module is not None else None
         if fact is None:
             inner = _load(machine, f"{name}.{alias.name}" if name else alias.name, node.level)
-            fact = fixed(inner, span) if inner is not None else fixed(Symbol(f"{name}.{alias.name}".lstrip(".")), span)
+            fact = fixed(inner, span) if inner is not None else _name(machine, f"{name}.{alias.name}".lstrip("."), span)
         else:
             fact = linked(fact, span, f"imported as `{target}`")
         machine.write(scope, target, fact)
+
+
+def _name(machine: Machine, dotted: str, span: Span) -> Fact:
+    return machine.library.symbol(machine, dotted, span) or fixed(Symbol(dotted), span)
 
 
 def star_symbol(machine: Machine, name: str, span: Span) -> Fact | None:

@@ -97,6 +97,10 @@ class Library:
     def construct(self, machine: Machine, instance: Instance, call: Call) -> None:
         """The constructor of a library base class runs for an object of a class written in the script."""
 
+    def symbol(self, machine: Machine, name: str, span: Span) -> Fact | None:
+        """The value of a library name that is a value rather than something to call (`sys.argv`), or None."""
+        return None
+
     def decorate(self, machine: Machine, decorator: Fact, target: Fact, span: Span) -> Fact | None:
         """The result of a library decorator, or None when it leaves the function as it is."""
         return None
@@ -152,9 +156,10 @@ class Machine:
         self.modules: dict[str, Module] = {}
         self.read_paths: list[str] = []
         self.environ: dict[str, Fact] = {}
+        self.flags: dict[str, Fact] = {}
+        """Flags that absl's global registry holds."""
         self.root = ""
         """Path of the entry script."""
-        self.overridden_by: Fact | None = None
         self._journals: list[dict[tuple[int, Any], tuple[Object, Any, Any]]] = []
 
     # --- places -------------------------------------------------------------------------------------------------
