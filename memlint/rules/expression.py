@@ -6,7 +6,7 @@
 It is read with `ast` through a whitelist and turned into closures; nothing is ever evaluated as Python. Grammar:
 `and`, `or`, `not`, comparisons (chains too), `in`, `a if c else b`, `+ - * / // %`, numbers, texts, `true`, `false`,
 `none`, lists, dotted names, and the functions `min`, `max`, `abs`, `divisor(n, most)`, `has(list, item)`,
-`known(name)`, `explicit(name)`, `problem("name")`.
+`known(name)`, `absent(name)` (nothing speaks of it), `explicit(name)`, `problem("name")`.
 
 A name is a value, or `UNKNOWN`. Unknown spreads (Kleene): `false and unknown` is false, `true and unknown` unknown;
 comparing or computing with it is unknown, and so is whatever makes no sense at run time (text < number, division by
@@ -55,6 +55,9 @@ class Scope(Protocol):
 
     def known(self, name: str) -> bool:
         """True when the name has exactly one value."""
+
+    def absent(self, name: str) -> bool:
+        """True when nothing speaks of the fact: neither the input nor a default."""
 
     def explicit(self, name: str) -> bool:
         """True when the input states the value, rather than a default."""
@@ -159,7 +162,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
-_ABOUT_NAMES = ("known", "explicit", "problem")
+_ABOUT_NAMES = ("known", "absent", "explicit", "problem")
 
 
 def _compile(node: ast.expr) -> Evaluate:

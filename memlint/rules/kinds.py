@@ -93,7 +93,7 @@ def _kind_of_value(value: Any) -> Kind:
 
 
 def _kind_of_call(function: str, arguments: list[ast.expr], schema: Schema) -> Kind:
-    if function in ("known", "explicit"):
+    if function in ("known", "absent", "explicit"):
         _kind_of_name(subject_of(arguments[0]) or "", schema)
         return Kind.BOOL
     if function == "problem":

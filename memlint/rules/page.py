@@ -241,8 +241,10 @@ def show(value: Any, form: str = "") -> str:
 
 
 def _size(value: float) -> str:
-    """Bytes as people read them: GiB with one decimal, MiB below 0.1 GiB."""
-    return f"{value / 2**30:.1f} GiB" if abs(value) >= 0.1 * 2**30 else f"{value / 2**20:.0f} MiB"
+    """Bytes as people read them: GiB with one decimal, MiB below 0.1 GiB, KiB below a MiB."""
+    if abs(value) >= 0.1 * 2**30:
+        return f"{value / 2**30:.1f} GiB"
+    return f"{value / 2**20:.0f} MiB" if abs(value) >= 2**20 else f"{value / 2**10:.0f} KiB"
 
 
 def _count(value: float) -> str:

@@ -102,6 +102,10 @@ class Facts:
         """True when there is exactly one value."""
         return len(self.values(name)) == 1
 
+    def absent(self, name: str) -> bool:
+        """True when nothing speaks of the fact."""
+        return name not in self.assessment.run.facts
+
     def explicit(self, name: str) -> bool:
         """True when the input states the fact's value or its choices."""
         return self.assessment.run.fact(name).status in (Status.FIXED, Status.CHOICES)

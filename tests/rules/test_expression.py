@@ -25,6 +25,9 @@ class Values:
     def known(self, name: str) -> bool:
         return len(self.values(name)) == 1
 
+    def absent(self, name: str) -> bool:
+        return name not in self._values
+
     def explicit(self, name: str) -> bool:
         return name in self._explicit
 
@@ -104,6 +107,8 @@ def test_explicit_and_problem_are_never_unknown() -> None:
     scope = Values({}, explicit=("a.b",), problems=("unknown-key",))
     assert parse("explicit(a.b) and problem('unknown-key')").decide(scope) is True
     assert parse("explicit(c) or problem('other') or known(c)").decide(scope) is False
+    assert parse("absent(c)").decide(scope) is True
+    assert parse("absent(c)").decide(Values({"c": ()})) is False
     assert parse("problem('unknown-key')").problems == ("unknown-key",)
 
 
