@@ -59,7 +59,7 @@ CLASSES: dict[str, dict[str, list[str]]] = {
     "trl": {
         **{
             f"{name}Config": TRAINING + TRL
-            for name in "_Base Base SFT DPO KTO ORPO CPO BCO Reward PRM GRPO RLOO PPO PPOv2 GKD OnlineDPO XPO NashMD".split()
+            for name in "_Base Base OnPolicy SFT DPO KTO ORPO CPO BCO Reward PRM GRPO RLOO PPO PPOv2 GKD OnlineDPO XPO NashMD".split()
         },
         "ModelConfig": MODEL,
     },

@@ -116,6 +116,8 @@ class _Scanner:
                 comma = self.position
                 self.position += 1
                 self.skip()
+            elif self.position >= len(self.text):
+                self.fail("the JSON value is cut off")
             elif self.text[self.position : self.position + 1] != close:
                 self.fail(f"expected ',' or {close!r}")
         if comma >= 0:
