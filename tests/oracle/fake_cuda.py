@@ -98,6 +98,7 @@ def fake_cuda() -> Iterator[None]:
         patch.object(F, "scaled_dot_product_attention", _attention),
         patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         patch.object(torch.cuda, "is_bf16_supported", lambda: True),
+        patch.object(torch.cuda, "get_device_capability", lambda device=None: (8, 0)),
         _MODE,
         torch.device("cuda"),
     ):

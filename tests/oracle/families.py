@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .regime import Regime
@@ -44,15 +44,22 @@ class Family:
     """Config keys that list something per layer, from the number of layers."""
 
     without: frozenset[str] = frozenset()
-    """What the class does not support: an attention implementation, `lora`, or `checkpointing`."""
+    """What the class (or peft for it) does not support: `sdpa`, `lora`, `dropout` (of LoRA), `mask` or `checkpointing`."""
 
-    def runs(self, regime: Regime) -> bool:
-        """Whether the class supports a regime."""
-        return not (
-            regime.attention in self.without
-            or ("lora" in self.without and regime.adapter != "none")
-            or ("checkpointing" in self.without and regime.checkpointing != "off")
-        )
+    def regimes(self, regimes: Iterable[Regime]) -> list[Regime]:
+        """Those that the class supports; a class without SDPA takes eager attention instead."""
+        if "sdpa" in self.without:
+            regimes = dict.fromkeys(replace(regime, attention="eager") for regime in regimes)
+        return [
+            regime
+            for regime in regimes
+            if not (
+                ("lora" in self.without and regime.adapter != "none")
+                or ("dropout" in self.without and regime.dropout)
+                or ("mask" in self.without and regime.mask)
+                or ("checkpointing" in self.without and regime.checkpointing != "off")
+            )
+        ]
 
     def at_depth(self, layers: int) -> dict[str, Any]:
         """The config with that many layers."""
@@ -60,14 +67,124 @@ class Family:
         return {**config, **(self.layer_list(layers) if self.layer_list else {})}
 
 
+_GPT = dict(vocab_size=VOCAB, bos_token_id=1, eos_token_id=2)
+_LAYERS = ("n_layer",)
+
+
+def _kinds(layers: int) -> dict[str, list[str]]:
+    return {"layer_types": ["full_attention"] * layers}
+
+
 FAMILIES: tuple[Family, ...] = (
     Family("llama", config=_WIDE),
     Family("qwen2", config=_LLAMA),
-    Family("gpt2", config=dict(n_embd=64, n_head=4, n_inner=176, vocab_size=VOCAB, n_positions=512, bos_token_id=1, eos_token_id=2), depth=("n_layer",)),
+    Family("gpt2", config=dict(_GPT, n_embd=64, n_head=4, n_inner=176, n_positions=512), depth=_LAYERS),
     Family("bert", "sequence_classification", _BERT),
     Family("mistral", config=dict(_WIDE, sliding_window=None)),
     Family("qwen3", config=_WIDE),
     Family("gemma", config=_WIDE),
-    Family("gemma2", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24)),
+    Family("gemma2", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), without=frozenset({"sdpa"})),
+    Family("phi", config=dict(_LLAMA, partial_rotary_factor=0.5)),
+    Family("phi3", config=_LLAMA),
+    Family("gpt_neox", config=dict(_LLAMA, rotary_pct=0.5)),
+    Family(
+        "opt",
+        config=dict(
+            _GPT, hidden_size=64, ffn_dim=176, num_attention_heads=4, max_position_embeddings=512, word_embed_proj_dim=64
+        ),
+    ),
+    Family("falcon", config=dict(_GPT, hidden_size=64, num_attention_heads=4, multi_query=True, ffn_hidden_size=176)),
+    Family("mpt", config=dict(_GPT, d_model=64, n_heads=4, max_seq_len=512), depth=("n_layers",), without=frozenset({"sdpa"})),
+    Family("gptj", config=dict(_GPT, n_embd=64, n_head=4, n_inner=176, n_positions=512, rotary_dim=8), depth=_LAYERS),
+    Family(
+        "gpt_neo",
+        config=dict(
+            _GPT, hidden_size=64, num_heads=4, intermediate_size=176, max_position_embeddings=512, attention_types=[[["global"], 2]]
+        ),
+        depth=("num_layers",),
+        layer_list=lambda layers: {"attention_types": [[["global"], layers]]},
+        without=frozenset({"sdpa"}),
+    ),
+    Family("bloom", config=dict(_GPT, hidden_size=64, n_head=4), depth=_LAYERS, without=frozenset({"sdpa"})),
+    Family(
+        "distilbert",
+        "sequence_classification",
+        dict(dim=64, hidden_dim=176, n_heads=4, vocab_size=VOCAB, max_position_embeddings=512, pad_token_id=0),
+        depth=("n_layers",),
+        without=frozenset({"lora"}),  # peft cannot both adapt (all-linear) and save a copy of pre_classifier
+    ),
+    Family("roberta", "sequence_classification", _BERT),
+    Family("electra", "sequence_classification", dict(_BERT, embedding_size=64)),
+    Family("albert", "sequence_classification", dict(_BERT, embedding_size=24), without=frozenset({"checkpointing"})),
+    Family(
+        "deberta-v2",
+        "token_classification",  # the other head reads the labels' values
+        dict(
+            _BERT,
+            relative_attention=True,
+            position_buckets=32,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            pos_att_type=["p2c", "c2p"],
+            position_biased_input=False,
+            type_vocab_size=0,
+        ),
+        without=frozenset({"sdpa"}),
+    ),
+    Family(
+        "modernbert",
+        "sequence_classification",
+        dict(_BERT, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
+        layer_list=_kinds,
+    ),
+    Family("granite", config=_LLAMA),
+    Family("cohere", config=_LLAMA),
+    Family("olmo", config=_LLAMA),
+    Family("olmo2", config=_LLAMA),
+    Family("stablelm", config=dict(_LLAMA, partial_rotary_factor=0.25)),
+    Family("smollm3", config=_LLAMA),
+    Family("gemma3_text", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), layer_list=_kinds),
+    Family("starcoder2", config=_LLAMA),
+    Family("mixtral", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=frozenset({"dropout"})),
+    Family(
+        "qwen2_moe",
+        config=dict(
+            _LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112
+        ),
+        without=frozenset({"dropout"}),
+    ),
+    Family("qwen3_moe", config=dict(_WIDE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88), without=frozenset({"dropout"})),
+    Family(
+        "t5",
+        "seq2seq_lm",
+        dict(
+            d_model=64, d_kv=24, d_ff=176, num_heads=4, vocab_size=VOCAB, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1
+        ),
+        depth=("num_layers", "num_decoder_layers"),
+    ),
+    Family(
+        "bart",
+        "seq2seq_lm",
+        dict(
+            d_model=64,
+            encoder_ffn_dim=176,
+            decoder_ffn_dim=176,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            vocab_size=VOCAB,
+            max_position_embeddings=512,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=2,
+        ),
+        depth=("encoder_layers", "decoder_layers"),
+    ),
+    Family(
+        "vit",
+        "image_classification",
+        dict(hidden_size=64, intermediate_size=176, num_attention_heads=4, image_size=64, patch_size=16, num_labels=10),
+        without=frozenset({"mask"}),
+    ),
 )
 BY_TYPE = {family.model_type: family for family in FAMILIES}

@@ -16,6 +16,18 @@ def rounded(nbytes: int) -> int:
     return -(-nbytes // 512) * 512
 
 
+def _flash_workspace(query: torch.Tensor, key: torch.Tensor) -> int:
+    """What the flash backward kernel allocates for itself (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_bwd).
+
+    A float32 accumulator for the query gradient and one float32 per row, over rows rounded up to 128 and head dims to 32; with
+    grouped heads, the key and value gradients of all query heads.
+    """
+    batch, heads, rows, dim = query.shape
+    padded = batch * heads * -(-rows // 128) * 128
+    wide = 0 if key.shape[1] == heads else 2 * rounded(batch * heads * key.shape[2] * dim * query.element_size())
+    return rounded(padded * -(-dim // 32) * 32 * 4) + rounded(padded * 4) + wide
+
+
 @dataclass
 class Block:
     """One storage: its exact bytes, the operation that made it, and the weight it is a cast or copy of, if any."""
@@ -53,6 +65,9 @@ class Ledger(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._scaled_dot_product_flash_attention_backward.default:
+            produced = sum(rounded(t.untyped_storage().nbytes()) for t in out)
+            self.peak = max(self.peak, self.live + produced + _flash_workspace(args[1], args[2]))
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
                 self._see(leaf, func, args)

@@ -59,16 +59,11 @@ def fields(traced: Step) -> list[int]:
     return [getattr(traced, name) for name in FIELDS]
 
 
-def regimes_of(family: Family) -> list[Regime]:
-    """The regimes that this family can run."""
-    return [regime for regime in REGIMES if family.runs(regime)]
-
-
 def trace_family(family: Family) -> dict[str, Any]:
     """The record of one family."""
     regimes: dict[str, list[list[int]]] = {}
     parameters: list[int] = []
-    for regime in regimes_of(family):
+    for regime in family.regimes(REGIMES):
         steps = [step(family, depth, regime) for depth in DEPTHS]
         regimes[regime.name] = [fields(traced) for traced in steps]
         if regime.adapter == "none":
@@ -104,7 +99,10 @@ def main(names: list[str]) -> None:
                 families[family.model_type] = old["families"][family.model_type]
             continue
         print(family.model_type, flush=True)
-        families[family.model_type] = trace_family(family)
+        try:
+            families[family.model_type] = trace_family(family)
+        except Exception as error:
+            print(f"  failed: {type(error).__name__}: {error}", flush=True)
     write(
         {
             "versions": {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")},

@@ -28,10 +28,15 @@ _HEADS = {
     "masked_lm": transformers.AutoModelForMaskedLM,
     "sequence_classification": transformers.AutoModelForSequenceClassification,
     "seq2seq_lm": transformers.AutoModelForSeq2SeqLM,
+    "token_classification": transformers.AutoModelForTokenClassification,
     "image_classification": transformers.AutoModelForImageClassification,
     "speech_seq2seq": transformers.AutoModelForSpeechSeq2Seq,
 }
-_TASKS = {"causal_lm": "CAUSAL_LM", "sequence_classification": "SEQ_CLS", "seq2seq_lm": "SEQ_2_SEQ_LM"}
+_TASKS = {
+    "causal_lm": "CAUSAL_LM",
+    "sequence_classification": "SEQ_CLS",
+    "seq2seq_lm": "SEQ_2_SEQ_LM",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Step:
 
 
 @contextlib.contextmanager
-def _plain_positions() -> Iterator[None]:
+def plain_positions() -> Iterator[None]:
     """Position ids are consecutive: transformers cannot see that on fake tensors, and would mask as if samples were packed."""
     seen = masking_utils.find_packed_sequence_indices
     masking_utils.find_packed_sequence_indices = lambda position_ids: None
@@ -114,6 +119,10 @@ def _build(family: Family, layers: int, regime: Regime) -> Any:
 
 def inputs(family: Family, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> dict[str, Any]:
     """The arguments of the forward call."""
+    if family.head == "image_classification":
+        size = family.config["image_size"]
+        pixels = torch.zeros(batch, 3, size, size, dtype=getattr(torch, regime.weights))
+        return {"pixel_values": pixels, "labels": torch.zeros(batch, dtype=torch.long)}
     ids = torch.zeros(batch, sequence, dtype=torch.long)
     given: dict[str, Any] = {"input_ids": ids, "labels": ids.clone()}
     if family.head == "causal_lm":
@@ -128,7 +137,7 @@ def inputs(family: Family, regime: Regime, batch: int = BATCH, sequence: int = S
 def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> Step:
     """Forward, loss and backward of one step."""
     model = build(family, layers, regime)
-    with fake_cuda(), _plain_positions():
+    with fake_cuda(), plain_positions():
         given = inputs(family, regime, batch, sequence)
         ledger, engine = Ledger(), Engine()
         ledger.ignore(model.parameters(), weights=True)
