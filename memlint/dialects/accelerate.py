@@ -168,6 +168,6 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("mixed_precision", name)] if name else None
     if key == "parallel.offload_params" and value in ("cpu", "none"):
         return [(_WRITE[key], value == "cpu")]
-    return [(_WRITE[key], value)] if key == "checkpointing.enabled" else None
+    return [(_WRITE[key], True)] if key == "checkpointing.enabled" and value is True else None
 
 

@@ -167,7 +167,8 @@ def _quantization(native: Native, held: Fact) -> Facts:
 def _trainer(native: Native, context: Context) -> Facts:
     """The HF Trainer with Swift's own defaults: batch size 1, checkpointing on, an effective batch of 16."""
     batch = _setting(native, "per_device_train_batch_size", 1, integer)
-    result = hf_arguments.training_arguments(native, context.versions)
+    own = {"gradient_checkpointing": default(True, NOTE)}
+    result = hf_arguments.training_arguments({**own, **native}, context.versions)
     del result["precision"], result["loss.logits"], result["trainer.outputs_fp32"]
     steps, gpus = given(native, "gradient_accumulation_steps"), given(native, "ENV.NPROC_PER_NODE")
     if steps is None and gpus is None:
@@ -179,7 +180,6 @@ def _trainer(native: Native, context: Context) -> Facts:
     result |= {
         "batch.micro_batch_size": batch,
         "batch.gradient_accumulation_steps": accumulation,
-        "checkpointing.enabled": _setting(native, "gradient_checkpointing", True, boolean),
         "eval.enabled": _evaluates(native),
         "reference_model": _reference(native),
     }

@@ -256,7 +256,7 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     if key in ("precision", "model.dtype"):
         dtype = {"bf16-true": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32"}.get(str(value))
         return [("dtype", dtype)] if dtype else None
-    if key == "loss.logits" and value in ("chunked", "fused"):
+    if key == "loss.logits" and value == "chunked":
         return [("loss._component_", "torchtune.modules.loss.LinearCrossEntropyLoss")]
     if key == "optimizer.name":
         if value in ("adamw_torch", "adamw_torch_fused"):

@@ -1,0 +1,116 @@
+"""Which files are training configurations: by their content, and never one that is something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from memlint.dialects import by_name, read_config
+from memlint.facts import Extraction
+from memlint.source import Kind, Source
+
+
+def read(text: str, path: str = "config.yaml") -> Extraction:
+    kind = Kind.JSON if path.endswith(".json") else Kind.YAML
+    return read_config(Source(path, kind, text))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("axolotl", "base_model: a/b\nmicro_batch_size: 1\n"),
+        ("axolotl", "base_model: a/b\ndatasets:\n  - path: x\n"),
+        ("llama_factory", "model_name_or_path: a/b\nstage: sft\ndo_train: true\nfinetuning_type: lora\ntemplate: llama3\n"),
+        ("llama_factory_v1", "model: a/b\ntrain_dataset: d.yaml\nmicro_batch_size: 1\npeft_config:\n  name: lora\n"),
+        (
+            "torchtune",
+            "model:\n  _component_: torchtune.models.llama2.llama2_7b\nbatch_size: 2\n"
+            "optimizer:\n  _component_: torch.optim.AdamW\ndtype: bf16\n",
+        ),
+        ("litgpt", "checkpoint_dir: checkpoints/a/b\ntrain:\n  micro_batch_size: 1\nprecision: bf16-true\n"),
+        ("ms_swift", "model: a/b\ntuner_type: lora\ndataset: d\nmax_length: 2048\n"),
+        ("verl", "actor_rollout_ref:\n  model: {path: a/b}\ndata: {train_batch_size: 8}\ntrainer: {nnodes: 1}\n"),
+        ("trl", "model_name_or_path: a/b\nmax_length: 1024\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n"),
+        ("accelerate", "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 2\n"),
+        ("run_yaml", "schema: memlint.run.v1\nmodel.id: a/b\n"),
+    ],
+)
+def test_a_configuration_is_recognised_with_a_reason(dialect: str, text: str) -> None:
+    (run,) = read(text).runs
+    assert run.dialect == dialect
+    assert run.recognised_by
+    assert run.sites[0].dialect == dialect
+    assert run.span.line == 1
+
+
+def test_a_deepspeed_json_is_recognised() -> None:
+    (run,) = read('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 4}', "ds.json").runs
+    assert (run.dialect, run.value("parallel.strategy"), run.value("batch.micro_batch_size")) == ("deepspeed", "zero2", 4)
+
+
+OTHERS = {
+    "github workflow": (
+        "name: train\non: [push]\njobs:\n  train:\n    runs-on: gpu\n    steps:\n"
+        "      - run: python train.py --model_name_or_path a/b --per_device_train_batch_size 8\n"
+    ),
+    "docker compose": (
+        "services:\n  trainer:\n    image: pytorch\n    environment:\n      base_model: a/b\n      micro_batch_size: 4\n"
+        "    deploy: {resources: {reservations: {devices: [{driver: nvidia}]}}}\n"
+    ),
+    "helm values": "replicaCount: 1\nmodel:\n  name: a/b\n  torch_dtype: bfloat16\nresources:\n  limits: {nvidia.com/gpu: 1}\n",
+    "kubernetes job": (
+        "apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers:\n"
+        "        - args: ['--model_name_or_path', 'a/b', '--micro_batch_size', '1']\n"
+    ),
+    "pre-commit": "repos:\n  - repo: https://x\n    rev: v1\n    hooks: [{id: memlint, args: [--set, 'batch.micro_batch_size=1']}]\n",
+    "vllm serving": "model: a/b\ndtype: bfloat16\ntensor-parallel-size: 2\ntorch_dtype: bfloat16\n",
+    "mergekit": "base_model: a/b\nmerge_method: ties\nmodels:\n  - model: c/d\ndtype: bfloat16\n",
+    "LLaMA-Factory export": "model_name_or_path: a/b\nadapter_name_or_path: x\ntemplate: llama3\nfinetuning_type: lora\nexport_dir: out\n",
+    "LLaMA-Factory chat": "model_name_or_path: a/b\ntemplate: llama3\ninfer_backend: huggingface\nfinetuning_type: lora\n",
+    "torchtune generation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nmax_new_tokens: 300\ndtype: bf16\n",
+    "torchtune evaluation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nbatch_size: 8\ntasks: [truthfulqa]\n",
+    "model card metadata": "base_model: a/b\nlicense: mit\ntags: [lora]\n",
+    "dataset list": "- model_name_or_path: a/b\n  per_device_train_batch_size: 8\n",
+    "scalar": "just model_name_or_path text\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_files_give_nothing(name: str) -> None:
+    assert read(OTHERS[name]) == Extraction()
+
+
+OTHER_JSON = {
+    "package.json": '{"name": "base_model", "scripts": {"train": "x"}, "dependencies": {"torch_dtype": "1"}}',
+    "adapter_config.json": '{"peft_type": "LORA", "r": 8, "base_model_name_or_path": "a/b", "target_modules": ["q_proj"]}',
+    "config.json": '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", "hidden_size": 64}',
+    "tokenizer_config.json": '{"model_max_length": 4096, "tokenizer_class": "x", "torch_dtype": null}',
+    "trainer_state.json": '{"train_batch_size": 8, "global_step": 10, "log_history": []}',
+    "data.json": '[{"instruction": "base_model"}]',
+}
+
+
+@pytest.mark.parametrize("path", OTHER_JSON)
+def test_other_json_files_give_nothing(path: str) -> None:
+    assert read(OTHER_JSON[path], path) == Extraction()
+
+
+def test_a_file_that_does_not_parse_is_an_error_only_if_it_looks_like_a_configuration() -> None:
+    assert read("{{ template }}: [") == Extraction()
+    broken = read("base_model: a/b\nmicro_batch_size: [1\n")
+    assert not broken.runs
+    assert [(error.path, error.line) for error in broken.errors] == [("config.yaml", 3)]
+
+
+def test_each_document_of_a_file_is_a_run_of_its_own() -> None:
+    text = "base_model: a/b\nmicro_batch_size: 1\n---\nname: other\n---\nbase_model: c/d\nmicro_batch_size: 2\n"
+    runs = read(text).runs
+    assert [(run.value("model.id"), run.span.line) for run in runs] == [("a/b", 1), ("c/d", 6)]
+
+
+def test_dialects_are_found_by_every_name_they_have() -> None:
+    for name in ("axolotl", "llama-factory", "llamafactory", "llama_factory", "ms-swift", "trl", "trl-yaml", "hf", "deepspeed", "peft"):
+        assert callable(by_name(name).write)
+    with pytest.raises(LookupError):
+        by_name("../os")
+    with pytest.raises(LookupError):
+        by_name("nothing_of_that_name")
