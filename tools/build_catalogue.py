@@ -9,14 +9,16 @@ holds (each optional):
     models.json            id -> {config, params, params_class, verified, verification, source, module_facts, ...}
     aliases.json           other id -> id;  alias_basis.json: other id -> why
     linears.json           id -> {"linear": [[leaf name, in, out, how many], ...], "fused3d": [...]}
+    computed.json          id -> what the class computes from the config and the rules of class_defaults.tsv do not give
     dropout_defaults.json  "class_defaults_gt0" by model type, for types that transformers does not know
 
 `tools/measure_models.py` writes such files. The result is one line per key, sorted: `folded key<TAB>JSON`, of three kinds:
 
     org/name   an object: a catalogue entry                (the id as its owner writes it is under "id")
     org/name   an array [id, basis]: an alias
-    /name      an array of ids: what a bare name may mean, the id with the most aliases first (the catalogue's own
-               entries; mirrors only where none of these fits; only names that say something, see `telling`)
+    //name     an array of ids: the entries of that bare name, the one with the most aliases first
+    /name      an array of ids: what the bare name of an alias may mean, where no entry has that name
+               (only names that say something, see `telling`)
 
 The order and the bytes depend on the input only, so a refresh is reviewed as a diff.
 """
@@ -89,7 +91,7 @@ def telling(key: str, basis: str) -> bool:
 
 
 def names(entries: Entries, aliases: Aliases) -> dict[str, list[str]]:
-    """What a bare name may mean: the entries of that name, else the targets of the aliases of that name."""
+    """What a bare name may mean: the entries of that name (`//name`), else the targets of its aliases (`/name`)."""
     used = Counter(target for target, _ in aliases.values())
     own: dict[str, set[str]] = defaultdict(set)
     other: dict[str, set[str]] = defaultdict(set)
@@ -100,7 +102,8 @@ def names(entries: Entries, aliases: Aliases) -> dict[str, list[str]]:
     for key, (target, basis) in aliases.items():
         if telling(key, basis):
             other[key.rpartition("/")[2]].add(target)
-    found = {name: own.get(name) or other[name] for name in {*own, *other}}
+    found = {f"//{name}": ids for name, ids in own.items()}
+    found |= {f"/{name}": ids for name, ids in other.items() if name not in own}
     return {name: sorted(ids, key=lambda model_id: (-used[model_id], model_id)) for name, ids in found.items()}
 
 
@@ -119,15 +122,16 @@ def from_catalogue(file: Path) -> tuple[Entries, Aliases]:
     return entries, aliases
 
 
-def from_directory(directory: Path) -> tuple[Entries, Aliases]:
-    """The entries and aliases of a directory of source files."""
+def from_directory(directory: Path) -> tuple[Entries, Aliases, Entries]:
+    """The entries and aliases of a directory of source files, and what its `computed.json` adds to entries."""
     linears = read(directory, "linears.json")
     dropouts = read(directory, "dropout_defaults.json").get("class_defaults_gt0", {})
     basis = read(directory, "alias_basis.json")
     models = read(directory, "models.json").items()
+    computed = {fold(model_id): value for model_id, value in read(directory, "computed.json").items()}
     entries = {fold(model_id): entry(model_id, row, linears, dropouts) for model_id, row in models}
     aliases = {fold(alias): (target, basis.get(alias, "")) for alias, target in read(directory, "aliases.json").items()}
-    return entries, aliases
+    return entries, aliases, computed
 
 
 def main(inputs: list[Path], result: Path = TARGET) -> None:
@@ -135,15 +139,20 @@ def main(inputs: list[Path], result: Path = TARGET) -> None:
     entries: Entries = {}
     aliases: Aliases = {}
     for path in inputs:
-        more, others = from_directory(path) if path.is_dir() else from_catalogue(path)
+        more, others, computed = from_directory(path) if path.is_dir() else (*from_catalogue(path), {})
         entries |= more
         aliases |= others
+        if computed:  # it covers the whole catalogue
+            for key, row in entries.items():
+                row.pop("computed", None)
+                if key in computed:
+                    row["computed"] = computed[key]
     aliases = {alias: value for alias, value in aliases.items() if alias not in entries}
     if missing := sorted({target for target, _ in aliases.values()} - {row["id"] for row in entries.values()}):
         raise SystemExit(f"aliases of unknown models: {missing}")
 
     lines: dict[str, Any] = {**entries, **aliases}
-    lines |= {f"/{name}": ids for name, ids in names(entries, aliases).items()}
+    lines |= names(entries, aliases)
     text = [f"#\t{len(entries)} models, {len(aliases)} aliases"]
     for key in sorted(lines, key=str.encode):
         text.append(f"{key}\t{json.dumps(lines[key], separators=(',', ':'), ensure_ascii=True)}")

@@ -86,6 +86,7 @@ def derived(key: str, made: list[dict[str, Any]], causes: set[str]) -> list[Any]
         candidates += [["times", name, n] for name in scalars for n in (2, 3, 4)]
         candidates += [["quotient", a, b] for a, b in itertools.permutations(scalars, 2)]
         candidates += [["sum", a, b] for a, b in itertools.combinations(scalars, 2)]
+        candidates += [["product", a, b] for a, b in itertools.combinations(scalars, 2)]
         candidates += [["ceil", name, n] for name in scalars for n in (2, 8, 16)]
         candidates += [["product_quotient", a, b, c] for a, b, c in itertools.permutations(scalars, 3)]
     for rule in candidates:

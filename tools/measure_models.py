@@ -5,8 +5,9 @@
 `configs.json` is written by hand from the sources it names: id -> {config, published, published_source, source, note, ...};
 `class` when it is not the model type's own, `published_adds` for what a stored checkpoint has beyond the built model
 (buffers, a copy of a tied head), computed and named. The result goes beside it, as `build_catalogue.py` reads it:
-`models.json` (parameters, whether the count equals the published total) and `linears.json` (every Linear). An entry whose
-count differs from its published total is written unverified, with the difference.
+`models.json` (parameters, whether the count equals the published total), `linears.json` (every Linear) and, for every entry
+of the catalogue, `computed.json` (what the class makes of the configuration where `memlint.models` does not arrive at the
+same). An entry whose count differs from its published total is written unverified, with the difference.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.models.auto import modeling_auto
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from build_class_defaults import wanted
+
+from memlint.models import catalogue, table
+from memlint.models.config import fill
 
 SOURCES = Path(__file__).resolve().parent / "sources" / "models"
 
@@ -104,18 +112,46 @@ def unbuilt(row: dict[str, Any]) -> dict[str, Any]:
     return {**kept(row), "params": row["published"], "verified": False, "verification": check}
 
 
-def main(wanted: list[str]) -> None:
+def computed(config: dict[str, Any]) -> dict[str, Any]:
+    """What the class makes of a configuration, as far as memlint's own reading differs; {} for types of other code."""
+    given = json.loads(json.dumps(config))
+    kind = given.pop("model_type")
+    if kind not in CONFIG_MAPPING:
+        return {}
+    return differing(fill(config), AutoConfig.for_model(kind, **given).to_dict())
+
+
+def differing(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """The keys with a bearing on memory whose values differ; `tie_word_embeddings` depends on the version and stays."""
+    found: dict[str, Any] = {}
+    for key, value in theirs.items():
+        if key in ("model_type", "tie_word_embeddings") or not wanted(str(key), value):
+            continue
+        mine = ours.get(key)
+        if isinstance(value, dict) and isinstance(mine, dict):
+            if inner := differing(mine, value):
+                found[key] = inner
+        elif mine != value and not (key not in ours and value in (None, False, [], {})):
+            found[key] = value
+    return found
+
+
+def main(ids: list[str]) -> None:
     """Measure every entry, or report only those named."""
     transformers.logging.set_verbosity_error()
     rows = json.loads((SOURCES / "configs.json").read_text(encoding="utf-8"))
     models, linears = {}, {}
-    for model_id in wanted or rows:
+    for model_id in ids or rows:
         models[model_id], linears[model_id] = measure(rows[model_id])
         print(f"{model_id}: {models[model_id]['params']:,} {models[model_id]['verification']}")
-    if wanted:
+    if ids:
         return
-    for name, content in (("models.json", models), ("linears.json", {k: v for k, v in linears.items() if v})):
-        text = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(content.items()))
+    more = {}
+    for key, line in table.items(catalogue.FILE):
+        if line.startswith("{") and (difference := computed(json.loads(line)["config"])):
+            more[key] = difference
+    for name, content in (("models.json", models), ("linears.json", linears), ("computed.json", more)):
+        text = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(content.items()) if value)
         (SOURCES / name).write_text("{\n" + text + "\n}\n", encoding="ascii", newline="\n")
 
 

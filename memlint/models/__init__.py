@@ -1,4 +1,4 @@
-"""Models by name: which architecture a hub id, a local directory or an inline configuration is. Data is read on first use."""
+"""Models by name: which architecture a hub id, a directory or an inline configuration is. Data is read on first use."""
 
 from memlint.models.architecture import Architecture
 from memlint.models.config import from_config

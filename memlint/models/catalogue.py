@@ -45,7 +45,7 @@ def architecture(row: Mapping[str, Any]) -> Architecture:
     `tied` is what transformers 5 builds; T5 v1.1 and mT5 checkpoints say otherwise in `config["tie_word_embeddings"]`, and
     transformers 4 follows the checkpoint.
     """
-    shape = from_config(row["config"], row["id"], source(row))
+    shape = from_config(configuration(row), row["id"], source(row))
     return replace(
         shape,
         tied=row.get("tied", shape.tied),
@@ -56,6 +56,22 @@ def architecture(row: Mapping[str, Any]) -> Architecture:
     )
 
 
+def configuration(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of an entry as its source has it, with what its class computes from it beyond simple rules."""
+    return _over(row["config"], row.get("computed", {}))
+
+
+def _over(config: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(config)
+    for key, value in more.items():
+        inner = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(inner, Mapping):
+            merged[key] = _over(inner, value)
+        else:
+            merged[key] = value
+    return merged
+
+
 def source(row: Mapping[str, Any]) -> str:
     """Where an entry's numbers come from and how they were checked."""
     check = row.get("check") or "not checked against a published count"
@@ -64,7 +80,7 @@ def source(row: Mapping[str, Any]) -> str:
 
 def named(name: str) -> tuple[str, ...]:
     """The ids that a bare name may mean, the most used first."""
-    line = table.get(FILE, f"/{name.lower()}")
+    line = table.get(FILE, f"//{name.lower()}") or table.get(FILE, f"/{name.lower()}")
     return tuple(json.loads(line)) if line else ()
 
 
@@ -72,17 +88,15 @@ def ids() -> Iterator[str]:
     """Every id of an entry, as its owner writes it (aliases are left out)."""
     for _, line in table.items(FILE):
         if line.startswith('{"id":"'):
-            yield json.loads(line[6 : line.index('"', 7) + 1])
+            yield line[7 : line.index('"', 7)]
 
 
 def own_names() -> Iterator[tuple[str, str]]:
     """Every entry's bare name, folded, and its id. They come first in the file, so the rest is not read."""
     for key, line in table.items(FILE):
-        if not key.startswith("/"):
+        if not key.startswith("//"):
             return
-        model_id: str = json.loads(line)[0]
-        if model_id.lower().endswith(key):
-            yield key[1:], model_id
+        yield key[2:], line[2 : line.index('"', 2)]
 
 
 def similar(text: str, count: int = 3) -> tuple[str, ...]:

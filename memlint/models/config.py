@@ -42,9 +42,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "feed_forward_proj", "activation", "act_fn")
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model_config")
+LAYER_LISTS = ("layers_block_type", "hybrid_override_pattern", "layer_types")
 DROPOUT = re.compile(r"dropout|pdrop|layerdrop|drop_path|_drop$")
-INTERVALS = ("full_attention_interval", "sliding_window_pattern", "use_sliding_window")
-"""Keys that change the order of layer kinds but are no field of the class: with them a fixed cycle says nothing."""
+INTERVALS = ("full_attention_interval", "sliding_window_pattern")
+"""Keys of older configurations, no fields of the class today, that say how often the other kind of layer comes."""
 
 FOUR_TIMES = frozenset(
     {
@@ -103,7 +104,7 @@ def from_config(config: Mapping[str, Any], name: str = "inline config", source: 
         model_type=kind,
         config=filled,
         hidden_size=hidden,
-        layers=_number(part, "layers"),
+        layers=_number(part, "layers") or _listed_layers(part),
         heads=heads,
         kv_heads=_kv_heads(part, heads),
         head_dim=head_dim,
@@ -146,15 +147,26 @@ def fill(config: Mapping[str, Any], expected: str = "", depth: int = 0) -> dict[
         for key, value in list(filled.items()):
             if isinstance(value, Mapping) and key not in defaults and key.endswith("_config") and "model_type" in value:
                 filled[key] = fill(value, depth=depth + 1)
+    if filled.get("use_sliding_window") is False:  # the classes that have this switch drop the window
+        filled["sliding_window"] = None
     for key, rule in described.get("derived", {}).items():
-        if filled.get(key) is None and not (rule[0] in ("cycle", "fill") and any(filled.get(k) for k in INTERVALS)):
-            value = derive(filled, rule)
+        if filled.get(key) is None and not filled.get("use_sliding_window"):
+            value = derive(filled, _at_interval(rule, filled))
             if value is not None:
                 filled[key] = value
     for standard, native in names.items():
         if native in filled:
             filled.setdefault(standard, filled[native])
     return filled
+
+
+def _at_interval(rule: list[Any], config: Mapping[str, Any]) -> list[Any]:
+    """A cycle of layer kinds (n - 1 of one, then one of the other) at the interval that the configuration states."""
+    interval = next((n for key in INTERVALS if (n := _int(config.get(key)))), None)
+    if rule[0] != "cycle" or interval is None or interval > 64:
+        return rule
+    usual, nth = rule[2][0], rule[2][-1]
+    return [*rule[:2], [usual] * (interval - 1) + [nth]]
 
 
 def described_type(kind: str) -> Mapping[str, Any]:
@@ -173,11 +185,8 @@ def text_part(config: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any]:
 
 
 def _nested(given: Mapping[str, Any], assumed: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """A nested configuration: what is given, over what the outer class assumes, over the defaults of its own class."""
-    kind = _text(given.get("model_type"))
-    if kind and kind != assumed.get("model_type"):
-        return fill(given, depth=depth + 1)
-    return fill({**assumed, **given}, depth=depth + 1)
+    """A nested configuration: what is given over the defaults of its class; the outer class's own only if nothing is."""
+    return fill(given or assumed, _text(assumed.get("model_type")), depth + 1)
 
 
 def _text_keys_moved(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -214,6 +223,12 @@ def _int(value: Any) -> int | None:
     if isinstance(value, list) and value and all(item == value[0] for item in value):
         value = value[0]
     return value if type(value) is int and 0 < value < 2**40 else None
+
+
+def _listed_layers(config: Mapping[str, Any]) -> int | None:
+    """How many layers a hybrid model lists one by one (Nemotron-H)."""
+    listed = next((v for key in LAYER_LISTS if isinstance(v := config.get(key), (list, str))), None)
+    return len(listed) if listed else None
 
 
 def _kv_heads(config: Mapping[str, Any], heads: int | None) -> int | None:

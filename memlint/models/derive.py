@@ -29,6 +29,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "quotient": lambda config, a, b: config[a] // config[b],
     "ceil": lambda config, name, n: -(-config[name] // n),
     "sum": lambda config, a, b: config[a] + config[b],
+    "product": lambda config, a, b: config[a] * config[b],
     "product_quotient": lambda config, a, b, c: config[a] * config[b] // config[c],
     "fill": lambda config, layers, kind: [kind] * config[layers],
     "every": _every,

@@ -169,7 +169,7 @@ def _catalogued(model_id: str) -> Lookup | None:
         return None
     architecture = replace(catalogue.architecture(found.row), name=model_id)
     how = f"catalogue, same shape as {found.alias_of} ({found.basis})" if found.alias_of else "catalogue"
-    return Lookup(architecture, how, True, entry=found.row, written=found.row["config"])
+    return Lookup(architecture, how, True, entry=found.row, written=catalogue.configuration(found.row))
 
 
 def _copy(model_id: str) -> Lookup | None:
@@ -219,7 +219,7 @@ def _bare(name: str) -> Lookup | None:
     exact = all(_shape(other) == _shape(candidates[0]) for other in candidates)
     how = f"the name of {ids[0]}" if exact else f"a name of {' and '.join(ids)}"
     architecture = replace(candidates[0], exact=exact)
-    return Lookup(architecture, how, exact, () if exact else ids, entry=rows[0], written=rows[0]["config"])
+    return Lookup(architecture, how, exact, () if exact else ids, entry=rows[0], written=catalogue.configuration(rows[0]))
 
 
 def _guess(model_id: str) -> Lookup | None:
@@ -231,7 +231,7 @@ def _guess(model_id: str) -> Lookup | None:
     architecture = replace(catalogue.architecture(found.row), name=model_id, exact=False, params=None)
     how = f"guess from the name: family and size of {candidate}"
     near = dict.fromkeys((candidate, *catalogue.similar(_last(model_id))))
-    return Lookup(architecture, how, False, tuple(near), _tell(model_id), found.row, found.row["config"])
+    return Lookup(architecture, how, False, tuple(near), _tell(model_id), found.row, catalogue.configuration(found.row))
 
 
 def _last(model_id: str) -> str:
