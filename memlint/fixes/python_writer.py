@@ -106,6 +106,37 @@ def set_literal(path: str, text: str, span: Span, value: Any) -> tuple[Edit, ...
     return _proved(text, edits, module)
 
 
+def call_method(source: Source, call: Span, method: str) -> tuple[Edit, ...] | None:
+    """The edit that adds `name.method()` after the statement `name = ...` whose value holds the call at a span."""
+    module = _parse(source.text)
+    code = _Code(source.text)
+    node = code.call_at(module, call) if module else None
+    found = next(_statements_with(module, node), None) if module and node else None
+    if module is None or found is None:
+        return None
+    body, index = found
+    statement = body[index]
+    name = statement.targets[0].id if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) else ""
+    start = code.places.starts[statement.lineno - 1]
+    indent = source.text[start : code.offset(statement.lineno, statement.col_offset)]
+    end = code.places.line_end(code.offset(statement.end_lineno or 0, statement.end_col_offset or 0))
+    if not name or indent.strip() or (index + 1 < len(body) and body[index + 1].lineno == statement.end_lineno):
+        return None
+    written = f"{name}.{method}()"
+    body.insert(index + 1, ast.Expr(_expression(written)))
+    return _proved(source.text, [Edit(source.path, end, end, code.places.newline() + indent + written)], module)
+
+
+def _statements_with(module: ast.Module, node: ast.Call) -> Iterator[tuple[list[ast.stmt], int]]:
+    """The assignments to one name whose value holds a node: the block that each is in, and its place there."""
+    for parent in ast.walk(module):
+        for block in ("body", "orelse", "finalbody"):
+            body: list[ast.stmt] = getattr(parent, block, [])
+            for index, statement in enumerate(body if isinstance(body, list) else ()):
+                if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and node in ast.walk(statement.value):
+                    yield body, index
+
+
 def set_value(source: Source, place: Span, value: Any) -> tuple[Edit, ...] | None:
     """The edits that replace the literal at a place; see `set_literal`."""
     return set_literal(source.path, source.text, place, value)

@@ -16,27 +16,50 @@ from memlint.source import Kind, ReadError, Source, Span
 
 KINDS = {"yaml": Kind.YAML, "json": Kind.JSON, "python": Kind.PYTHON, "shell": Kind.SHELL}
 
+STATEMENTS = {("checkpointing.enabled", True): "gradient_checkpointing_enable"}
+"""Changes that a loaded model makes by a method without arguments (`transformers.PreTrainedModel`)."""
+
 
 def candidates(run: TrainingRun, key: str, value: Any, project: Project) -> Iterator[Source]:
-    """The ways to write one change, each as the changed file."""
+    """The ways to write one change, each as the changed file; none twice."""
+    seen: set[Source] = set()
+    for source in _ways(run, key, value, project):
+        if source not in seen:
+            seen.add(source)
+            yield source
+
+
+def _ways(run: TrainingRun, key: str, value: Any, project: Project) -> Iterator[Source]:
     place = _place(run.facts.get(key))
     if place is None:
         for site in run.sites:
             yield from _at_site(site, key, value, project)
+        yield from _as_statement(run, key, value, project)
         return
     for site in sorted((s for s in run.sites if _holds(s, place)), key=lambda s: _size(s.span)):
-        yield from _at_place(site, place, key, value, project)
+        for native in _single(site, key, value):
+            yield from _at_place(place, native, project)
         yield from _at_site(site, key, value, project, place)
-    yield from _at_origin(run, place, key, value, project)
+    words = [native for site in run.sites for native in _single(site, key, value)]
+    if isinstance(value, int):  # a number or a switch is itself in every dialect, and in none
+        words.append(value)
+    for native in words:
+        yield from _at_place(place, native, project)
 
 
 def _native(site: Site, key: str, value: Any) -> list[tuple[str, Any]] | None:
     """Native keys and values that say it in a site's dialect; None where it has no words for it."""
     try:
         pairs: list[tuple[str, Any]] | None = by_name(site.dialect).write(key, value)
-    except LookupError:
+    except (LookupError, AttributeError):
         return None  # a raw loop has no dialect
     return pairs
+
+
+def _single(site: Site, key: str, value: Any) -> list[Any]:
+    """The native value, where one native key says it all."""
+    pairs = _native(site, key, value)
+    return [pairs[0][1]] if pairs and len(pairs) == 1 else []
 
 
 def _place(fact: Fact | None) -> Span | None:
@@ -44,24 +67,13 @@ def _place(fact: Fact | None) -> Span | None:
     return fact.origin[0].span if fact is not None and fact.origin else None
 
 
-def _at_origin(run: TrainingRun, place: Span, key: str, value: Any, project: Project) -> Iterator[Source]:
-    """The value replaced where it is stated (a constant, a parser's default, a flag), in a site's words."""
-    tried: list[Any] = []
-    for site in run.sites:
-        pairs = _native(site, key, value)
-        if pairs and len(pairs) == 1 and pairs[0][1] not in tried:
-            tried.append(pairs[0][1])
-            yield from _at_place(site, place, key, value, project)
-
-
-def _at_place(site: Site, place: Span, key: str, value: Any, project: Project) -> Iterator[Source]:
-    """The literal at a place replaced; only where one native key says it all, and by a value of the same type."""
-    pairs = _native(site, key, value)
+def _at_place(place: Span, native: Any, project: Project) -> Iterator[Source]:
+    """The literal at a place (a constant, a parser's default, a flag) replaced by a value of the same type."""
     source = _source(place, project)
     writer = _writer(source.kind) if source else None
-    if not pairs or len(pairs) != 1 or source is None or writer is None:
+    if source is None or writer is None:
         return
-    edits = writer.set_value(source, place, pairs[0][1])
+    edits = writer.set_value(source, place, native)
     if edits:
         yield Source(source.path, source.kind, apply(source.text, edits))
 
@@ -76,6 +88,20 @@ def _at_site(site: Site, key: str, value: Any, project: Project, place: Span | N
     needed = [pair for pair in pairs if pair[1] not in (False, None, "none") or writer.states(source, site, pair[0])]
     for chosen in (needed, pairs) if 0 < len(needed) < len(pairs) else (pairs,):
         edits = writer.set_keys(source, site, dict(chosen), place)
+        if edits:
+            yield Source(source.path, source.kind, apply(source.text, edits))
+
+
+def _as_statement(run: TrainingRun, key: str, value: Any, project: Project) -> Iterator[Source]:
+    """A method of the model called right after it is loaded: the way of loops that have no arguments to set."""
+    method = STATEMENTS.get((key, value)) if isinstance(value, bool) else None
+    for site in run.sites:
+        source = _source(site.span, project)
+        if method is None or site.dialect != "from_pretrained" or source is None or source.kind is not Kind.PYTHON:
+            continue
+        from memlint.fixes import python_writer
+
+        edits = python_writer.call_method(source, site.span, method)
         if edits:
             yield Source(source.path, source.kind, apply(source.text, edits))
 

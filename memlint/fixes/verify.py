@@ -14,6 +14,7 @@ from memlint.facts import Extraction, Fact, Status, TrainingRun
 from memlint.facts.keys import normalise
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
+    "batch.micro_batch_size": ("eval.batch_size",),
     "checkpointing.enabled": ("checkpointing.",),
     "precision": ("model.dtype", "quantization.compute_dtype", "parallel.mp_", "trainer.outputs_fp32", "adapter.dtype"),
     "model.dtype": ("precision", "adapter.dtype", "model.norm_dtype"),
@@ -23,7 +24,10 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "loss.logits": ("loss.", "kernels", "trainer.outputs_fp32"),
     "parallel.strategy": ("parallel.", "precision", "optimizer.master_weights"),
 }
-"""Changed key -> the keys (or prefixes of keys) that belong to it and may change with it."""
+"""Changed key -> the keys (or prefixes of keys) that belong to it and may change with it.
+
+Authors let the evaluation batch follow the training batch (one constant, `${batch_size}`); its size changes no result.
+"""
 
 
 def find(runs: Sequence[TrainingRun], run: TrainingRun) -> int | None:
