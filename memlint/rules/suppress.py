@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from memlint.assess import Assessment
 from memlint.comments import Comment, code_cells, comments_of
-from memlint.rules.engine import decide, find_rule
+from memlint.rules.catalogue import close_to, find_rule
+from memlint.rules.engine import decide
 from memlint.rules.expression import UNKNOWN
 from memlint.rules.finding import Confidence, Finding, Fix, Read, Safety, Severity
 from memlint.rules.page import Rule
@@ -120,7 +121,7 @@ def suppressions_of(source: Source, rules: Sequence[Rule]) -> tuple[list[Suppres
         for name in named:
             rule = find_rule(rules, name)
             if rule is None:
-                invalid.append(_invalid(source, comment, f"{name!r} is not a rule{_close_to(name, rules)}"))
+                invalid.append(_invalid(source, comment, f"{name!r} is not a rule{close_to(name, rules)}"))
             else:
                 found.append(
                     Suppression(rule.code, source.path, comment.cell, first, last, reason.strip(), comment, len(named) == 1)
@@ -166,13 +167,6 @@ def _complaint(text: str) -> str:
         return "name the rules to ignore: ignore[MEM010]"
     verb = re.split(r"[\s=\[]", text, maxsplit=1)[0]
     return f"memlint does not know {verb!r}; it knows ignore[...], file-ignore[...], set key=value, gpu=..., gpus=..."
-
-
-def _close_to(name: str, rules: Sequence[Rule]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, [identity for rule in rules for identity in (rule.code, rule.name)], n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 # What a comment covers
