@@ -119,8 +119,8 @@ def add_up(tape: Tape, old: Tensor, new: Tensor) -> Tensor:
 
 def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
     """What `AccumulateGrad` does; the gradient lives in the ledger under its own component."""
-    if parameter.grad is not None:
-        return
+    if parameter.grad is not None and parameter.grad.numel == grad.numel:
+        return  # added in place
     ledger = tape.ledger
     component = "activations" if parameter.kind == "input" else "gradients"
     if getrefcount(grad.storage) <= 2 and grad.itemsize == parameter.itemsize:

@@ -50,9 +50,10 @@ class Builder:
     def parameter(self, name: str, kind: str, shape: tuple[int, ...], component: str = "weights") -> Parameter:
         """A parameter in the model's own dtype, trained or frozen as the setup says."""
         itemsize = self.setup.norm_itemsize if kind == "norm" else self.setup.weight_itemsize
-        return self._make(name, kind, shape, itemsize, self.setup.trains(name, kind), component)
+        return self.make(name, kind, shape, itemsize, self.setup.trains(name, kind), component)
 
-    def _make(self, name: str, kind: str, shape: tuple[int, ...], itemsize: int, trained: bool, component: str) -> Parameter:
+    def make(self, name: str, kind: str, shape: tuple[int, ...], itemsize: int, trained: bool, component: str) -> Parameter:
+        """A parameter of a given element size; `trained` ones get a gradient accumulator."""
         numel = 1
         for size in shape:
             numel *= size
@@ -97,8 +98,8 @@ class Builder:
         if saved is not None:
             layer = Linear(name, fin, fout, saved)
             if bias:
-                self._make(f"{name}.bias", "bias", (fout,), self.setup.weight_itemsize, False, "weights")
-                layer.bias = self._make(f"{name}.bias.saved", "bias", (fout,), self.setup.adapter_itemsize, True, "adapters")
+                self.make(f"{name}.bias", "bias", (fout,), self.setup.weight_itemsize, False, "weights")
+                layer.bias = self.make(f"{name}.bias.saved", "bias", (fout,), self.setup.adapter_itemsize, True, "adapters")
             return layer
         packed = setup.quantises(name, head)
         if packed:
@@ -118,13 +119,13 @@ class Builder:
         """The trained copy that PEFT makes of a module in `modules_to_save`; the original stays beside it."""
         if not self.setup.saves(name):
             return None
-        self._make(name, kind, shape, self.setup.weight_itemsize, False, "weights")
-        return self._make(f"{name}.saved", kind, shape, self.setup.adapter_itemsize, True, "adapters")
+        self.make(name, kind, shape, self.setup.weight_itemsize, False, "weights")
+        return self.make(f"{name}.saved", kind, shape, self.setup.adapter_itemsize, True, "adapters")
 
     def _packed(self, name: str, fin: int, fout: int) -> Parameter:
         """A quantised weight: packed bytes plus its statistics."""
         data, statistics = self.setup.packed_bytes(fin * fout, fin, fout)
-        parameter = self._make(name, "packed", (data,), 1, False, "weights")
+        parameter = self.make(name, "packed", (data,), 1, False, "weights")
         for nbytes in statistics:
             self.extra.append(Storage(self.machine.ledger, nbytes, "weights"))
         parameter.shape = (fout, fin)
@@ -146,18 +147,18 @@ class Builder:
         if setup.adapter == "ia3":
             on_input = layer.name in ("down_proj", "fc2", "wo", "dense_4h_to_h", "c_proj", "w2")
             width = layer.fin if on_input else layer.fout
-            layer.vector = self._make(f"{layer.name}.ia3_l", "adapter", (width,), setup.adapter_itemsize, True, "adapters")
+            layer.vector = self.make(f"{layer.name}.ia3_l", "adapter", (width,), setup.adapter_itemsize, True, "adapters")
             layer.vector_on_input = on_input
             return
         if setup.adapter not in LORA_LIKE:
             return
         rank = setup.adapter_rank
         size = setup.adapter_itemsize
-        a = self._make(f"{layer.name}.lora_A", "adapter", (rank, layer.fin), size, setup.adapter not in FROZEN_A, "adapters")
-        b = self._make(f"{layer.name}.lora_B", "adapter", (layer.fout, rank), size, True, "adapters")
+        a = self.make(f"{layer.name}.lora_A", "adapter", (rank, layer.fin), size, setup.adapter not in FROZEN_A, "adapters")
+        b = self.make(f"{layer.name}.lora_B", "adapter", (layer.fout, rank), size, True, "adapters")
         adapter = Adapter(a, b, rank, setup.adapter_dropout, setup.adapter)
         if setup.adapter == "dora":
-            adapter.magnitude = self._make(f"{layer.name}.magnitude", "adapter", (layer.fout,), size, True, "adapters")
+            adapter.magnitude = self.make(f"{layer.name}.magnitude", "adapter", (layer.fout,), size, True, "adapters")
         layer.adapters.append(adapter)
 
 

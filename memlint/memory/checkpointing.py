@@ -54,8 +54,9 @@ def checkpointed(
     """
     tape = m.tape
     enabled, tape.enabled = tape.enabled, False
+    m.has_graph = not setup.reentrant
     out = block(m, x, context)
-    tape.enabled = enabled
+    tape.enabled, m.has_graph = enabled, True
     if out.storage is x.storage:
         out = Tensor(out.storage, out.numel, out.itemsize)
     numel, itemsize = x.numel, x.itemsize
@@ -72,11 +73,13 @@ def checkpointed(
         inputs.node = Sink(inputs)
         tape.enabled = True
         casts, m.casts = m.casts, {}
+        held_before = len(m.held)
         result = block(m, inputs, context_held[0] if context_held else None)
         m.casts = casts
         tape.enabled = False
         backward(tape, result, g)
         del result
+        del m.held[held_before:]
         inputs.node = None
         grad = inputs.grad
         if keeps and units is not None:

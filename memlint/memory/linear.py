@@ -12,10 +12,7 @@ from memlint.memory.tensor import Parameter, Storage, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
-    """A weight that is stored packed and unpacked to `compute` bytes per element for each use.
-
-    `keeps_input`: bitsandbytes before 0.43 kept the layer's input on `ctx`, out of reach of non-reentrant checkpointing.
-    """
+    """A weight that is stored packed and unpacked to `compute` bytes per element for each use."""
 
     method: str
     compute: int
@@ -47,6 +44,8 @@ class Linear:
     bias: Parameter | None = None
     quantised: Quantised | None = None
     adapters: list[Adapter] = field(default_factory=list)
+    dropout: float = 0.0
+    """Dropout in front of the adapter where the framework keeps it on the layer (litgpt)."""
     vector: Parameter | None = None
     """An IA3 vector; it scales the input when `vector_on_input`, else the output."""
     vector_on_input: bool = False
@@ -115,6 +114,8 @@ def _quantised(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Te
     """A packed linear: unpack, multiply, drop the unpacked weight; again in backward (bitsandbytes 0.43, `MatMul4Bit`)."""
     back = x.itemsize
     x = ops.cast(m, x, quantised.compute)
+    if m.keeps_quantised_inputs and m.has_graph and quantised.method == "bnb_4bit":
+        m.held.append((layer.weight.layer, x.storage))
     weight = m.new(layer.fin * layer.fout, quantised.compute)
     out = m.new(x.numel // layer.fin * layer.fout, quantised.compute)
     del weight

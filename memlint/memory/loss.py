@@ -28,7 +28,7 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
     if setup.logits == "fused":
         return [fused_linear_cross_entropy(m, setup, model, hidden)]
     if setup.logits == "chunked" and setup.loss_chunk_tokens:
-        return [_chunked_head(m, setup, model, hidden)]
+        return _chunked_head(m, setup, model, hidden)
     if setup.logits == "chunked":
         return [_recomputed_chunks(m, setup, model, hidden)]
     # The forward frame of the model holds the hidden states until the loss is there, but not the logits.
@@ -115,7 +115,7 @@ def _chunked_entropy(m: Machine, logits: Tensor, chunk: int, classes: int) -> Te
     return _sum(m, losses)
 
 
-def _chunked_head(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> Tensor:
+def _chunked_head(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tensor]:
     """The head applied to chunks of tokens (litgpt): logits per chunk, all kept until backward when `loss_keeps_chunks`."""
     assert model.head is not None
     rows = hidden.numel // model.hidden
@@ -130,10 +130,7 @@ def _chunked_head(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> Ten
         if setup.loss_keeps_chunks:
             kept.append(piece)
     del parts, logits, piece
-    value = _sum(m, losses)
-    m.casts.setdefault(-1, value)
-    m.casts.pop(-1)
-    return value
+    return [_sum(m, losses), *kept]
 
 
 def _recomputed_chunks(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> Tensor:

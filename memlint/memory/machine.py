@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memlint.memory.autograd import Tape
-from memlint.memory.tensor import Ledger, Tensor
+from memlint.memory.tensor import Ledger, Storage, Tensor
 
 
 @dataclass(slots=True)
@@ -32,6 +32,13 @@ class Machine:
     """The framework expands K and V to all heads before the attention kernel."""
     input_grads: bool = False
     """The output of a frozen embedding is made to need a gradient (`enable_input_require_grads`)."""
+    keeps_quantised_inputs: bool = False
+    """bitsandbytes up to 0.43.1 keeps a 4-bit layer's input as an attribute of its graph node (`ctx.tensors = (A, B)` in
+    `autograd/_functions.py`; 0.43.2 keeps None): it lives as long as the loss does, and checkpointing does not see it."""
+    has_graph: bool = True
+    """Graph nodes exist even where the tape records nothing: the forward pass of non-reentrant checkpointing."""
+    held: list[tuple[int, Storage]] = field(default_factory=list)
+    """(layer, storage) of such inputs."""
     casts: dict[int, Tensor] = field(default_factory=dict)
     mask: Tensor | None = None
 
@@ -47,6 +54,15 @@ class Machine:
         """Allocate and free at once: a temporary inside a kernel."""
         if numel:
             self.tape.new(numel, itemsize)
+
+    def release(self, count: int | None = None) -> None:
+        """Drop the oldest `count` held inputs (all of them by default), as their graph's loss goes."""
+        count = len(self.held) if count is None else count
+        gone, self.held = self.held[:count], self.held[count:]
+        while gone:
+            self.ledger.enter("release", gone[0][0])
+            gone.pop(0)
+        self.ledger.enter("release")
 
     def end_autocast(self) -> None:
         """Leave the autocast region: the cached weight casts go, unless the graph saved them."""

@@ -73,6 +73,8 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
         return (p.numel // 2, p.numel // 2, blocks, blocks)
     if name == "adamw_torch_fp8":
         return (p.numel, p.numel)
+    if name.startswith("paged"):
+        return ()  # managed memory: outside torch's allocator, paged out under pressure (bitsandbytes `functional.py` `get_paged`)
     if name in PAGED_32:
         return (p.numel * FP32,) * (1 if "lion" in name or "rmsprop" in name else 2)
     if name == "adafactor":

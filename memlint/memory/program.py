@@ -38,13 +38,18 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     ledger = m.ledger
     ledger.enter("load")
     builder = Builder(m, setup, architecture.model_type)
-    model = page_of(architecture.model_type)(builder, architecture, layers)
+    model = page_of(architecture.model_type, setup.stack.framework)(builder, architecture, layers)
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
     states = optimizer.states(m, setup, trained)
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
+    if setup.packed and m.keeps_quantised_inputs and setup.stack.keeps_loss and setup.quantization == "bnb_4bit":
+        # The second step's forward still meets what the first step's graph holds.
+        ledger.prefix = "first_"
+        step(m, setup, model, units, trained)
+        ledger.prefix = ""
     step(m, setup, model, units, trained)
     return Program(ledger, layers, builder.parameters, [builder, model, units, states, buffers, m])
 
@@ -60,6 +65,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
         m.repeats_kv = architecture.model_type in setup.stack.repeats_kv_flash
     else:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
+    m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
     m.input_grads = bool(setup.adapter) and setup.checkpointing != "none"
     return m
 
@@ -67,17 +73,22 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
 def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: list[Parameter]) -> None:
     """Forward, loss, backward, optimizer step, gradients dropped."""
     ledger = m.ledger
+    if setup.accumulates:
+        accumulated(m, setup, trained)
     ledger.enter("forward")
     labels = Storage(ledger, m.tokens * INT64)
     ids = Storage(ledger, m.tokens * INT64)
     if setup.padding_mask:
         m.mask = attention.make_mask(m, BYTE if setup.stack.boolean_masks else setup.weight_itemsize)
+    old = len(m.held)
     hidden = forward(m, setup, model, units)
     m.mask = None
     ledger.component = "logits"
     value = loss.compute(m, setup, model, hidden)
     del hidden
     m.end_autocast()
+    if old:
+        m.release(old)
     ledger.component = "activations"
     ledger.enter("backward")
     root = value.pop(0)
@@ -87,6 +98,8 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     if units is not None:
         units.finish()
     value.clear()
+    if m.held and not setup.stack.keeps_loss:
+        m.release()
     ledger.component = "workspace"
     optimizer.step(m, setup, trained)
     for parameter in trained:
@@ -95,6 +108,17 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     ledger.component = "activations"
     ledger.enter("optimizer_step")
     del labels, ids
+
+
+def accumulated(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
+    """The gradients that earlier micro-batches of the same step left behind: a rank's share where they are sharded."""
+    ledger, sharding = m.ledger, setup.sharding
+    ranks = sharding.ranks if sharding.shards_weights or sharding.strategy == "zero2" else 1
+    for parameter in trained:
+        ledger.enter("accumulated", parameter.layer)
+        size = optimizer.step_itemsize(setup, parameter) if sharding.shards_weights else parameter.itemsize
+        share = -(-parameter.numel // ranks)
+        parameter.grad = Tensor(Storage(ledger, share * size, "gradients"), share, size)
 
 
 def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tensor:

@@ -31,6 +31,10 @@ class Setup:
     autocast: int
     batch: int
     sequence: int
+    packed: bool
+    """Every batch has the full length; else the longest one rarely follows another of its length."""
+    accumulates: bool
+    """Several micro-batches per step: gradients are there from the first one on."""
     attention: str
     padding_mask: bool
     objective: str
@@ -197,6 +201,8 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         autocast=2 if mixed else 0,
         batch=int(batch) * (2 if objective in PAIRED else 1),
         sequence=int(sequence),
+        packed=packing,
+        accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1,
         attention=str(attention),
         padding_mask=not packing and int(batch) > 1 and not flash and stack.pads,
         objective=str(objective),

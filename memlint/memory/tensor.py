@@ -28,7 +28,7 @@ class Ledger:
     block. `segments` are `(first event, phase, layer)`; `layer` is the decoder layer the events belong to, or -1.
     """
 
-    __slots__ = ("component", "components", "events", "segments", "sizes")
+    __slots__ = ("component", "components", "events", "prefix", "segments", "sizes")
 
     def __init__(self) -> None:
         self.events: list[int] = []
@@ -36,10 +36,11 @@ class Ledger:
         self.components: list[str] = [""]
         self.segments: list[tuple[int, str, int]] = []
         self.component = "activations"
+        self.prefix = ""
 
     def enter(self, phase: str, layer: int = -1) -> None:
         """Start a new segment: the events from here on belong to this phase and layer."""
-        self.segments.append((len(self.events), phase, layer))
+        self.segments.append((len(self.events), self.prefix + phase, layer))
 
 
 class Storage:

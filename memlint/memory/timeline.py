@@ -86,7 +86,7 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     for run in runs:
         copies = range(1)
         if extra and run.layer == MIDDLE:
-            copies = range(extra, -1, -1) if run.phase == "backward" else range(extra + 1)
+            copies = range(extra, -1, -1) if run.phase.endswith("backward") else range(extra + 1)
         marks.setdefault(run.phase, len(stream))
         phases.append((len(stream), run.phase))
         for copy in copies:
@@ -102,7 +102,7 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                 else:
                     owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
                     stream.append(-names[step.phase][owner][step.ordinal])
-    begins = marks.get("forward", len(stream))
+    begins = marks.get("accumulated", marks.get("forward", len(stream)))
     return Events(stream, sizes, components, phases, marks.get("states", begins), begins)
 
 

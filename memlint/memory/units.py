@@ -70,6 +70,8 @@ class Units:
         reduce = sharding.reduce_itemsize or members[0].itemsize
         buffer = Storage(m.ledger, total * reduce, "communication") if reduce != members[0].itemsize else None
         for parameter in members:
+            if setup.accumulates and parameter.grad is not None and parameter.grad.numel != parameter.numel:
+                continue
             size = max(parameter.itemsize, setup.stored_itemsize) if parameter.kind != "adapter" else parameter.itemsize
             _share_of(m, parameter, sharding.share(parameter.numel), size)
         del buffer

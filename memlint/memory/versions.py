@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memlint.facts import TrainingRun
@@ -14,6 +15,8 @@ ACCELERATE_TRAINERS = {
 """Frameworks whose loop is (or wraps) the Hugging Face Trainer or accelerate."""
 
 REPEATS_KV_FLASH = frozenset({"mistral", "mixtral", "phi3", "qwen2", "qwen2_moe", "starcoder2", "jamba"})
+
+NEWEST_TORCH = (2, 13)
 
 OWN_LOOPS = {"pytorch", "peft_method_comparison", "accelerate", "torchao_benchmark"}
 """Loops that keep a name (`outputs`) bound to the model's output during backward."""
@@ -44,6 +47,13 @@ class Stack:
     wide_dropout_masks: bool
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
     bnb_keeps_input: bool
+    """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
+    keeps_loss: bool
+    """The loop's `loss` stays bound, with its graph, until the next step's loss replaces it."""
+    litgpt_float32_norm: bool
+    """litgpt's RMSNorm computes in float32 (2024; not yet in October 2023)."""
+    litgpt_copies_padding: bool
+    """litgpt's `zero_pad` copies out of place (2023)."""
     repeats_kv_sdpa: bool
     """SDPA gets K and V expanded to all heads: transformers before 4.54 (`integrations/sdpa_attention.py`)."""
     repeats_kv_flash: frozenset[str]
@@ -66,6 +76,7 @@ def stack_of(run: TrainingRun) -> Stack:
     transformers = _version(text) or (5, 24)
     if not text and "torch" in versions and (_version(str(versions["torch"])) or (9, 9)) < (2, 1):
         transformers = (4, 32)
+    torch = _version(str(versions.get("torch") or "")) or NEWEST_TORCH
     modern = transformers >= (4, 36)
     return Stack(
         transformers=transformers,
@@ -81,13 +92,24 @@ def stack_of(run: TrainingRun) -> Stack:
         pads=name not in ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "fsdp_qlora", "nanogpt"),
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
-        bnb_keeps_input=False,
+        bnb_keeps_input=_keeps_input(name, versions),
+        keeps_loss=name in OWN_LOOPS or name in ("litgpt", "fsdp_qlora"),
+        litgpt_float32_norm=not (name == "litgpt" and torch < (2, 2)),
+        litgpt_copies_padding=name == "litgpt" and torch < (2, 2),
         repeats_kv_sdpa=transformers < (4, 54),
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
         boolean_masks=transformers >= (4, 53),
-        foreach_by_default=(_version(str(versions.get("torch") or "")) or (9, 9)) >= (2, 0),
-        old=(_version(str(versions.get("torch") or "")) or (9, 9)) < (2, 3) or transformers < (4, 40),
+        foreach_by_default=torch >= (2, 0),
+        old=torch < (2, 3) or transformers < (4, 40),
     )
+
+
+def _keeps_input(name: str, versions: Mapping[str, object]) -> bool:
+    bitsandbytes = str(versions.get("bitsandbytes") or "")
+    if bitsandbytes:
+        parts = [int(part) for part in re.findall(r"\d+", bitsandbytes)[:3]]
+        return parts < [0, 43, 2] if len(parts) == 3 else parts <= [0, 43]
+    return name == "litgpt" and (_version(str(versions.get("torch") or "")) or NEWEST_TORCH) < (2, 5)
 
 
 def _version(text: str) -> tuple[int, int] | None:

@@ -33,9 +33,9 @@ PAGES = {
 }  # fmt: skip
 
 
-def page_of(model_type: str) -> Page:
+def page_of(model_type: str, framework: str) -> Page:
     """The page of a model type; raises `CannotEstimate` naming it when there is none."""
-    module = PAGES.get(model_type)
+    module = "litgpt" if framework == "litgpt" else PAGES.get(model_type)
     if module is None:
         raise CannotEstimate(f"no memory page for model type {model_type!r}")
     page: Page = import_module(f"memlint.memory.families.{module}").build
