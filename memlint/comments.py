@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from memlint.source import Kind, Source
 
@@ -35,11 +36,15 @@ class Comment:
 
 def comments_of(source: Source) -> list[Comment]:
     """Every comment addressed to memlint, in order."""
-    if MARKER not in source.text:
-        return []
+    return list(_comments(source)) if MARKER in source.text else []
+
+
+@lru_cache(maxsize=64)
+def _comments(source: Source) -> tuple[Comment, ...]:
+    """Asked for several times per file (settings, facts, suppressions), found once."""
     if source.kind is Kind.NOTEBOOK:
-        return [found for cell, text in code_cells(source.text) for found in _find(text, Kind.PYTHON, cell)]
-    return list(_find(source.text, source.kind, 0))
+        return tuple(found for cell, text in code_cells(source.text) for found in _find(text, Kind.PYTHON, cell))
+    return tuple(_find(source.text, source.kind, 0))
 
 
 def code_cells(text: str) -> Iterator[tuple[int, str]]:
@@ -80,8 +85,11 @@ def _python_comments(text: str) -> set[tuple[int, int]] | None:
     import tokenize
 
     starts: set[tuple[int, int]] = set()
+    last = text[: text.rfind(MARKER)].count("\n") + 1
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.start[0] > last:
+                break  # Most such comments are at the top, and tokenising a script costs more than reading it.
             if token.type == tokenize.COMMENT:
                 # A comment may hold another one ("# memlint: ...").
                 for match in re.finditer("#", token.string):
