@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from memlint.cli.examine import examine, with_effects
+from memlint.cli.examine import examine, rules_for, with_effects
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Session, changed_since, from_stdin, gather
 from memlint.config import Settings
@@ -51,6 +51,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     paths, texts = from_stdin(options.paths, options.stdin_filename)
     session = Session(configs(options), _layer(options), texts)
+    if options.select or options.ignore:
+        rules_for(session.settings_for("."))  # a rule that does not exist is an error even where nothing is to be checked
     if options.since is not None:
         inputs = gather(changed_since(options.since, paths), session, force_exclude=True)
     else:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from memlint.assess import DOES_NOT_FIT, TIGHT, Assessment, estimate_with, smallest_card
 from memlint.cli import internal_error
+from memlint.cli.failure import Failure
 from memlint.cli.session import Inputs, Session
+from memlint.config import Settings
+from memlint.config_file import ConfigError
 from memlint.report.excerpt import place
 from memlint.report.result import CheckResult, Remedy, gravest_first
 from memlint.rules import Confidence, Finding, Fix, Rule, Severity, check, load_rules, selected, suppress
@@ -54,6 +57,15 @@ def examine(
     )
 
 
+def rules_for(settings: Settings, loaded: tuple[Rule, ...] | None = None) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """All rules, and those that the settings select; a page or a selector that is wrong ends the command."""
+    try:
+        rules = loaded or load_rules(settings)
+        return rules, selected(rules, settings)
+    except ConfigError as error:
+        raise Failure(str(error)) from None
+
+
 @dataclass(slots=True)
 class _Group:
     """Files under the same rules."""
@@ -79,8 +91,8 @@ def _collect(inputs: Inputs, session: Session) -> _Collected:
     for path in inputs.files:
         found = session.read(path)
         folders = found.settings.rules
-        rules = loaded.get(folders) or loaded.setdefault(folders, load_rules(found.settings))
-        chosen = selected(rules, found.settings)
+        rules, chosen = rules_for(found.settings, loaded.get(folders))
+        loaded[folders] = rules
         group = collected.groups.setdefault(tuple(rule.code for rule in chosen), _Group(rules, chosen))
         group.paths.append(path)
         assessed, broken = session.assess(found)

@@ -104,9 +104,18 @@ def known_gpu(name: str) -> None:
     from memlint.gpus import all_gpus, find
 
     if find(name) is None:
-        names = [alias for gpu in all_gpus() for alias in (gpu.name, *gpu.aliases)]
-        close = did_you_mean(name, names)
-        raise Failure(f"unknown GPU {name!r}{close} (memlint gpus lists them; a size such as 24GB works too)")
+        from difflib import get_close_matches
+
+        names = {_bare(alias): gpu.name for gpu in all_gpus() for alias in (*gpu.aliases, gpu.name)}
+        close = get_close_matches(_bare(name), names, n=1, cutoff=0.5)
+        hint = f"; did you mean {names[close[0]]}?" if close else ""
+        raise Failure(f"unknown GPU {name!r}{hint} (memlint gpus lists them; a size such as 24GB works too)")
+
+
+def _bare(gpu: str) -> str:
+    """A card's name without what people leave out: `NVIDIA GeForce RTX 4090` and `rtx-4090` alike."""
+    words = gpu.lower().replace("-", " ").replace("_", " ").split()
+    return "".join(word for word in words if word not in ("nvidia", "geforce", "tesla", "amd", "instinct"))
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -37,6 +37,10 @@ def component_rows(estimate: Estimate, style: Style) -> list[str]:
     """One line per component of the peak with its bar, the largest filling the width."""
     rows = [(name, estimate.components.get(name, 0)) for name in (*COMPONENTS, "context")]
     rows += [(name, count) for name, count in estimate.components.items() if name not in dict(rows)]
+    context = estimate.components.get("context", 0)
+    missing = estimate.allocated.expected - (sum(estimate.components.values()) - context)
+    if missing > estimate.allocated.expected // 100:
+        rows.append(("not attributed", missing))
     largest = max((count for _, count in rows), default=0)
     return [
         f"{NAMES.get(name, name):<17}{size(count):>10}  {style.stack([count], largest, BAR)}".rstrip()

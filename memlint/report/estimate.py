@@ -11,7 +11,7 @@ from memlint.fixes import Proposal
 from memlint.gpus import Gpu
 from memlint.memory.result import Estimate, Interval
 from memlint.report.breakdown import NAMES, component_rows, interval, timeline_rows, verdict_words
-from memlint.report.excerpt import place
+from memlint.report.excerpt import error_line, place
 from memlint.report.facts import facts_object
 from memlint.report.json import dump
 from memlint.report.style import Style
@@ -95,7 +95,7 @@ def render_full(answers: Sequence[Answer], errors: Iterable[ReadError], style: S
     errors = list(errors)
     if not answers and not errors:
         blocks.append("no training run found")
-    blocks += [f"{style.paint('error', '1;31')}: {plain(e.path)}:{e.line}: {plain(e.message)}" for e in errors]
+    blocks += [error_line(error, style) for error in errors]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memlint.facts import Fact, Origin, Status, TrainingRun
-from memlint.report.excerpt import place
+from memlint.report.excerpt import error_line, place
 from memlint.report.json import dump
 from memlint.report.style import Style
 from memlint.report.text import plain
@@ -59,7 +59,7 @@ def render_full(
     stated = [f"  {library} {version}  {style.dim(plain(origin))}" for library, version, origin in versions]
     if stated and runs:
         blocks.append("\n".join([style.bold("versions whose defaults apply"), *stated]))
-    blocks += [f"{style.paint('error', '1;31')}: {plain(e.path)}:{e.line}: {plain(e.message)}" for e in errors]
+    blocks += [error_line(error, style) for error in errors]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -94,6 +94,8 @@ def _value(value: Any) -> str:
         return plain(", ".join(_value(item) for item in value))
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
     text = plain(str(value))
     return text if len(text) <= 120 else text[:117] + "..."
 

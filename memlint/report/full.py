@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memlint.report.breakdown import component_rows, interval
-from memlint.report.excerpt import excerpt, place
+from memlint.report.excerpt import error_line, excerpts
 from memlint.report.result import CheckResult, Remedy
 from memlint.report.style import SEVERITY_COLOURS, Style
 from memlint.report.text import plain, plural, size
 from memlint.rules.finding import Finding, Safety, Severity
-from memlint.source import Span
 
 HOW = {
     Safety.SAFE: "memlint --fix applies it",
@@ -22,25 +21,20 @@ HOW = {
 def render(result: CheckResult, style: Style) -> str:
     """Every finding, what could not be read, and one closing line that counts what is and is not shown."""
     blocks = ["\n".join(_finding(finding, result, style)) for finding in result.findings]
-    blocks += [_error_line(e.path, e.line, e.column, e.message, style) for e in result.errors]
+    blocks += [error_line(error, style) for error in result.errors]
     notes = [f"{style.paint('note', '1;36')}: {plain(note)}" for note in result.notes]
     if notes:
         blocks.append("\n".join(notes))
     return "\n\n".join([*blocks, summary_line(result, style)]) + "\n"
 
 
-def _error_line(path: str, line: int, column: int, message: str, style: Style) -> str:
-    return f"{style.paint('error', '1;31')}: {place(Span(path, line, column))}: {plain(message)}"
-
-
 def _finding(finding: Finding, result: CheckResult, style: Style) -> Iterator[str]:
     colour = SEVERITY_COLOURS[finding.severity.value]
     head = style.paint(f"{finding.severity.value}[{finding.code}]", colour)
     yield f"{head} {finding.name}: {style.bold(plain(finding.message))}"
-    yield excerpt(finding.span, result.lines(finding.span), "", style, colour=colour)
-    for label in finding.labels:
-        yield excerpt(label.span, result.lines(label.span), plain(label.text), style, arrow=":::", colour="1;36")
-    gutter = " " * (len(str(finding.span.line)) + 1)
+    labels = [(label.span, plain(label.text)) for label in finding.labels]
+    yield from excerpts(finding.span, labels, result.lines, style, colour)
+    gutter = " " * (max(len(str(span.line)) for span in finding.spans) + 1)
     note = f"{gutter}{style.link('=')} "
     assessment = result.breakdowns.get(finding.fingerprint)
     amount = assessment.needed if assessment else None
@@ -49,6 +43,7 @@ def _finding(finding: Finding, result: CheckResult, style: Style) -> Iterator[st
         room = f" of {size(assessment.gpu.capacity_bytes)} on {assessment.gpu.name}" if assessment.gpu else ""
         yield f"{note}{style.bold('memory')}: {interval(amount, style)}{room}, peak in {phase}"
         yield from (f"{gutter}    {row}" for row in component_rows(assessment.estimate, style))
+        yield f"{note}{style.bold('plan')}: memlint estimate {plain(assessment.run.path)}"
     for remedy in result.remedies_of(finding):
         yield f"{note}{style.bold('fix')}: {plain(remedy.fix.title)}{_effect(remedy, style)} ({HOW[remedy.fix.safety]})"
     yield f"{note}{style.bold('help')}: memlint rule {finding.code}"

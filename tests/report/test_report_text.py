@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from memlint.report.excerpt import excerpt
+from memlint.report.excerpt import excerpts
 from memlint.report.style import Style, for_stream
 from memlint.report.text import code, github_data, github_property, markdown, parameters, plain, size, xml
 from memlint.source import Span
@@ -52,27 +52,44 @@ def test_a_stacked_bar_is_as_long_as_its_total() -> None:
     assert Style(blocks=False).stack([2, 2], 4, 4) == "##=="
 
 
+def excerpt(span: Span, lines: list[str], *labels: tuple[Span, str]) -> list[str]:
+    return excerpts(span, labels, lambda _: lines, Style())
+
+
 def test_carets_stand_under_wide_characters() -> None:
-    shown = excerpt(Span("a.py", 1, 8, 1, 9), ["名前 = 'x'"], "", Style())
-    line, carets = shown.splitlines()[2:4]
+    line, carets = excerpt(Span("a.py", 1, 8, 1, 9), ["名前 = 'x'"])[2:4]
     # Two wide characters take two columns each, so the quote's column is two further right than its index.
     assert carets.index("^") - line.index("名") == 8 - 1 + 2
 
 
 def test_a_place_that_does_not_exist_is_still_named() -> None:
-    assert excerpt(Span("empty.yaml", 1, 1), [""], "", Style()).startswith(" --> empty.yaml:1:1")
-    assert excerpt(Span("gone.yaml", 9, 1), [], "", Style()) == " --> gone.yaml:9:1"
+    assert excerpt(Span("empty.yaml", 1, 1), [""])[0] == " --> empty.yaml:1:1"
+    assert excerpt(Span("gone.yaml", 9, 1), []) == [" --> gone.yaml:9:1"]
 
 
 def test_a_very_long_line_is_cut_around_the_place() -> None:
     line = "x" * 5000 + "HERE" + "y" * 5000
-    shown = excerpt(Span("a.json", 1, 5001, 1, 5005), [line], "", Style())
-    assert "HERE" in shown
-    assert max(map(len, shown.splitlines())) <= 100
+    shown = excerpt(Span("a.json", 1, 5001, 1, 5005), [line])
+    assert any("HERE" in row for row in shown)
+    assert max(map(len, shown)) <= 100
+
+
+def test_labels_of_one_file_share_an_excerpt_and_a_gutter() -> None:
+    lines = [f"key{n}: {n}" for n in range(1, 13)]
+    shown = excerpt(Span("a.yaml", 12, 8, 12, 10), lines, (Span("a.yaml", 3, 1, 3, 5), "from here"))
+    assert shown == [
+        "  --> a.yaml:12:8",
+        "   |",
+        " 3 | key3: 3",
+        "   | ^^^^ from here",
+        "...",
+        "12 | key12: 12",
+        "   |        ^^",
+    ]
 
 
 def test_notebook_places_name_their_cell() -> None:
-    assert "nb.ipynb:cell 3:2:1" in excerpt(Span("nb.ipynb", 2, 1, cell=3), ["a", "b"], "", Style())
+    assert excerpt(Span("nb.ipynb", 2, 1, cell=3), ["a", "b"])[0] == " --> nb.ipynb:cell 3:2:1"
 
 
 class Terminal(io.StringIO):
