@@ -235,9 +235,7 @@ def test_a_baseline_silences_what_is_known_and_only_that(memlint: Memlint, tmp_p
 
 
 def test_a_comment_silences_with_its_reason(memlint: Memlint, large: Path) -> None:
-    large.write_text(
-        "# memlint: file-ignore[MEM001, MEM010] bigger cards are ordered\n" + large.read_text(encoding="utf-8")
-    )
+    large.write_text("# memlint: file-ignore[MEM001, MEM010] bigger cards are ordered\n" + large.read_text(encoding="utf-8"))
     done = memlint("check", "large.yaml", "--format", "json")
     assert (done.code, codes(done)) == (0, [])
     assert {finding["reason"] for finding in json.loads(done.out)["suppressed"]} == {"bigger cards are ordered"}
