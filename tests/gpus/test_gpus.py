@@ -207,6 +207,4 @@ def test_the_data_file_is_what_the_tool_writes(tmp_path: Path, monkeypatch: pyte
         sys.path.pop(0)
     monkeypatch.setattr(build_gpus, "TARGET", tmp_path / "gpus.json")
     build_gpus.main()
-    assert json.loads((tmp_path / "gpus.json").read_text()) == json.loads(
-        (ROOT / "memlint/gpus/data/gpus.json").read_text()
-    )
+    assert json.loads((tmp_path / "gpus.json").read_text()) == json.loads((ROOT / "memlint/gpus/data/gpus.json").read_text())
