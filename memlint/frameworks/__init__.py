@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     from memlint.read.pyeval.grammar import Locate
     from memlint.read.pyeval.machine import Launch
 
-_TRAINS = re.compile(r"\.train\(|\bfit\b|backward|\bTrainer\b|Trainer\(|train\w*\s*\(|notebook_launcher|exec\(|\bmain\(")
+_TRAINS = re.compile(
+    r"\.(train|fit|backward|step)\(|Trainer\b|\bexec\(|notebook_launcher"
+    r"|^\s*(?:from\s+\S*(?:train|tune|main|cli|run)\S*\s+import|import\s+\S*(?:train|tune|main))", re.M
+)
+"""What a script that trains has: the call itself, or an import of the module that makes it."""
 _LIBRARIES = re.compile(
     r"\b(torch|transformers|trl|peft|accelerate|deepspeed|lightning|pytorch_lightning|unsloth|sentence_transformers|diffusers|timm)\b"
+    r"|^from \S+ import|^import ", re.M
 )
 
 
 def could_train(text: str) -> bool:
     """Whether a Python text could start a training at all; what fails this is not parsed."""
-    return bool(_TRAINS.search(text)) and bool(_LIBRARIES.search(text) or "import" in text)
+    return bool(_TRAINS.search(text)) and bool(_LIBRARIES.search(text))
 
 
 def read_script(

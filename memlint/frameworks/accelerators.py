@@ -28,24 +28,24 @@ def complete(
         return
     name = canonical(owner.library)[1]
     if name == "Accelerator":
-        _accelerate(collected, facts, owner, machine)
+        _accelerate(machine, collected, facts, owner)
     elif name == "Fabric":
         _fabric(facts, owner)
     elif ".engine" in owner.slots:
         _engine(collected, facts, owner)
 
 
-def _accelerate(collected: Collected, facts: dict[str, Fact], accelerator: Instance, machine: Machine) -> None:
+def _accelerate(machine: Machine, collected: Collected, facts: dict[str, Fact], accelerator: Instance) -> None:
     facts["framework.name"] = fixed("accelerate", accelerator.call.span)
-    launcher = getattr(machine.launch, "launcher", {}) or {}
     given = accelerator.call.kwargs
     mixed = given.get("mixed_precision")
     named = plain(mixed) if mixed is not None else None
     if named is not None and not (named.known and named.value is None):
         facts["precision"] = derive(lambda value: normalise("precision", str(value)), named)
-    elif facts.get("precision") is not None and facts["precision"].value == "fp32" and "precision" not in launcher:
+    elif facts.get("precision") is not None and facts["precision"].value == "fp32":
+        launched = (getattr(machine.launch, "launcher", None) or {}).get("precision")
         note = "accelerate: mixed_precision comes from `accelerate launch` or its configuration, and is off without"
-        facts["precision"] = default("fp32", note, accelerator.call.span)
+        facts["precision"] = launched or default("fp32", note, accelerator.call.span)
     steps = given.get("gradient_accumulation_steps")
     key = "batch.gradient_accumulation_steps"
     plugin = given.get("gradient_accumulation_plugin")
@@ -54,8 +54,6 @@ def _accelerate(collected: Collected, facts: dict[str, Fact], accelerator: Insta
     manual = facts.get(key)
     if isinstance(steps, Fact) and not (manual is not None and manual.known and manual.value not in (1, None)):
         facts[key] = plain(steps)
-    elif key in launcher and (manual is None or (manual.status is Status.DEFAULT)):
-        facts[key] = launcher[key]
     for name in ("fsdp_plugin", "fsdp_plugins"):
         if name in given:
             _fsdp_plugin(facts, given[name], accelerator)
@@ -105,7 +103,8 @@ def _config(collected: Collected, config: Fact) -> dict[str, Fact]:
         return deepspeed.engine_facts(flat(config.value), collected.context.versions)
     document = collected.context.follow(plain(config))
     if document is None:
-        reason = config.reason or f"the DeepSpeed configuration {config.value!r} was not found"
+        named = f" {config.value!r}" if isinstance(config.value, str) else ""
+        reason = config.reason or f"the DeepSpeed configuration{named} was not found"
         return {"parallel.strategy": unknown(reason, config.origin[0].span if config.origin else None)}
     collected.context.sites.append(Site("deepspeed", "json", document.root.span))
     return deepspeed.engine_facts(flatten(document), collected.context.versions)

@@ -71,6 +71,8 @@ class Frameworks(CommandLines):
         known = super().call(machine, name, call) or probe(machine, name, call)
         if known is not None:
             return known
+        if tail in {"remote", "wraps", "lru_cache", "cache", "no_type_check", "contextmanager"} and not call.args:
+            return None
         if root not in _FRAMEWORKS:
             return new_optimizer(name, call) or self._tokenizing(name, call)
         head, _, method = tail.partition(".")
@@ -442,8 +444,15 @@ class Frameworks(CommandLines):
         """See `Library.loop_ended`."""
         loops.loop_ended(machine, self.collected, loop)
 
+    def strided(self, machine: Machine, step: Fact, span: Span) -> None:
+        """See `Library.strided`."""
+        if machine.observing:
+            record_block(self.collected, step, span)
+
     def provides(self, root: str, name: str) -> bool:
         """See `Library.provides`."""
+        if root.startswith("fastcore"):
+            return name in {"call_parse", "Param", "bool_arg", "store_true"}
         head, tail = canonical(f"{root}.{name}")
         if head in {"transformers", "trl", "peft", "unsloth", "sentence_transformers"}:
             return (is_arguments(head, tail) or is_trainer(head, tail) or tail in unsloth.FAST or tail in PEFT_CONFIGS

@@ -6,7 +6,7 @@ events become a run. The loss leads back to the model and the batch, the batch t
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -137,6 +137,10 @@ def _run(machine: Machine, collected: Collected, backwards: list[Event], steps: 
     else:
         reason = f"the model `{model.cls.name}` is written in the script" if model is not None else "the model is not followed"
         facts["model.id"] = unknown(reason, model.call.span if model is not None else event.span)
+        named = _called_class(event.target)
+        if re.search(r"GPT|CausalLM|LanguageModel|Llama|Transformer.*LM", named):
+            facts["objective"] = default("causal_lm", f"the name of `{named}`")
+            facts["loss.logits"] = default("full", "the model's own loss")
         if model is not None:
             facts |= wrapping_facts(model)
     calls = [v for v in _ancestors(event.target) if isinstance(v, Opaque) and v.operation == "forward"]
@@ -153,6 +157,16 @@ def _run(machine: Machine, collected: Collected, backwards: list[Event], steps: 
     accelerators.complete(machine, collected, facts, event, mine, model)
     what = f"backward() in the loop at line {loop.span.line}"
     return finish(machine, collected, facts, event.span, sites, _problems(event), what, collected.context)
+
+
+def _called_class(loss: Fact) -> str:
+    """The name of the class, written elsewhere, whose object the loss comes from."""
+    for value in _ancestors(loss):
+        if isinstance(value, Opaque) and value.call is not None and value.call.name.rpartition(".")[2][:1].isupper():
+            return value.call.name.rpartition(".")[2]
+        if isinstance(value, Instance) and isinstance(value.cls, Class):
+            return value.cls.name
+    return ""
 
 
 def _precision(facts: dict[str, Fact], calls: list[Opaque], event: Event) -> None:
@@ -282,4 +296,4 @@ def _problems(event: Event) -> Iterable[Any]:
     return ()
 
 
-__all__ = ["LOADERS", "ast", "loader_facts", "loop_ended", "record"]
+__all__ = ["LOADERS", "loader_facts", "loop_ended", "record"]

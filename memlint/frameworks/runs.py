@@ -1,4 +1,4 @@
-"""The last steps of every framework: what the launcher and the process setup add, and the finished `TrainingRun`."""
+"""The last steps of every framework: what the process setup adds, and the finished `TrainingRun`."""
 
 from __future__ import annotations
 
@@ -35,22 +35,10 @@ def finish(
     recognised_by: str,
     context: Context,
 ) -> TrainingRun:
-    """The run: launcher facts laid under and over, consequences settled, unknown objects named."""
+    """The run, consequences settled. What a launcher decides is laid over it later (`memlint.launch`)."""
     facts = dict(facts)
-    launcher = dict(getattr(machine.launch, "launcher", {}) or {})
-    for key, fact in {**collected.process_facts, **launcher}.items():
-        old = facts.get(key)
-        if key == "precision":
-            if old is None or (old.known and old.value == "fp32"):
-                facts[key] = fact
-        elif key.startswith("parallel.") and key != "parallel.strategy":
-            if old is None or old.status is Status.DEFAULT or key in {"parallel.gpus", "parallel.nodes"}:
-                facts[key] = fact
-        elif key == "parallel.strategy":
-            if old is None or (fact.known and fact.value not in {"ddp", "none"}):
-                facts[key] = fact
-        else:
-            facts.setdefault(key, fact)
+    for key, fact in collected.process_facts.items():
+        facts.setdefault(key, fact)
     facts.setdefault("adapter.method", default("none", "no adapter is added"))
     facts.setdefault("quantization.method", default("none", "no quantization is asked for"))
     facts = settle({key: _stripped(fact) for key, fact in facts.items()})

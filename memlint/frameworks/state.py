@@ -49,6 +49,8 @@ class Collected:
 
     def add(self, machine: Machine, run: TrainingRun) -> None:
         """Record a run."""
+        if machine.observing:
+            return
         self.runs.append(Found(run, machine.shadow > 0, machine.call_sites()))
 
     def problem(self, name: str, message: str, span: Span, *related: Span) -> None:

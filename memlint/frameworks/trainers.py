@@ -19,7 +19,7 @@ from memlint.frameworks.optimizers import optimizer_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import ABSENT, Call, Instance, Symbol, Table, linked, opaque
+from memlint.read.pyeval.values import ABSENT, Call, Instance, Symbol, Table, linked, opaque, weaken
 
 _HF = ("model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init")
 _ORDERS: dict[str, tuple[str, ...]] = {
@@ -183,7 +183,8 @@ def _model(
                             "quantization.method": default("none", "no quantization is asked for")})  # fmt: skip
     if not options:
         return {"model.id": unknown(model.reason or "the model is not followed", place(model))}
-    return join_facts(options, model.decided_by)
+    joined = join_facts(options, model.decided_by)
+    return {k: weaken(f) for k, f in joined.items()} if model.status is Status.DEFAULT else joined
 
 
 def _not_followed(value: Any) -> str:

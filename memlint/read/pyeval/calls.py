@@ -124,7 +124,13 @@ def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
                 if result is not None:
                     return result
         return _unknown_result(machine, owner, name, call)
+    if isinstance(value, Function) and name in _ELSEWHERE:
+        return call_function(machine, value, call)
     return call_value(machine, get_attribute(machine, owner, name, call.span), call)
+
+
+_ELSEWHERE = frozenset({"remote", "spawn", "local", "delay", "submit", "starmap", "__call__"})
+"""Methods of a function wrapped by Ray, Modal, Dask and the like that run it somewhere."""
 
 
 def _with_self(owner: Fact, function: Function, call: Call) -> Call:
@@ -159,6 +165,7 @@ def observe(machine: Machine, function: Function) -> None:
     if any(frame.function is function for frame in machine.frames):
         return
     machine.shadow += 1
+    machine.observing += 1
     loops, machine.loops = machine.loops, []
     try:
         with machine.undone():
@@ -167,6 +174,7 @@ def observe(machine: Machine, function: Function) -> None:
         pass
     finally:
         machine.shadow -= 1
+        machine.observing -= 1
         machine.loops = loops
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.builtins import BUILTINS, sequence
-from memlint.read.pyeval.imports import star_symbol
+from memlint.read.pyeval.imports import resolved, star_symbol, submodule
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.operators import binary, compare, truth, unary
 from memlint.read.pyeval.values import (
@@ -23,6 +23,7 @@ from memlint.read.pyeval.values import (
     Instance,
     Module,
     Opaque,
+    Pending,
     Scope,
     Symbol,
     Table,
@@ -77,6 +78,9 @@ def evaluate_name(machine: Machine, node: ast.Name) -> Fact:
     while scope is not None:
         fact = scope.slots.get(node.id)
         if fact is not None and not (node.id in scope.shared and scope.parent is not None):
+            if isinstance(fact.value, Pending):
+                fact = resolved(machine, fact)
+                scope.slots[node.id] = fact
             return _unwrapped(linked(fact, span, f"`{node.id}`"))
         scope = scope.parent
     if node.id in BUILTINS or node.id in _EXCEPTIONS:
@@ -114,14 +118,13 @@ def get_attribute(machine: Machine, owner: Fact, name: str, span: Span) -> Fact:
 
 def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Span) -> Fact:
     from memlint.read.pyeval.calls import call_function
-    from memlint.read.pyeval.imports import import_module
 
     if isinstance(value, Symbol):
         dotted = f"{value.name}.{name}"
         return machine.library.symbol(machine, dotted, span) or fixed(Symbol(dotted), span)
     if isinstance(value, Module):
         fact = value.scope.slots.get(name)
-        return linked(fact, span, f"`{name}`") if fact is not None else import_module(machine, f"{value.name}.{name}", span)
+        return linked(resolved(machine, fact), span, f"`{name}`") if fact is not None else submodule(machine, value, name, span)
     if isinstance(value, Class):
         if name in {"__name__", "__qualname__"}:
             return fixed(value.name, span)
@@ -204,6 +207,11 @@ def _slice(machine: Machine, owner: Fact, node: ast.Slice, span: Span) -> Fact:
             return value[start:stop:step]
         raise Unknowable("a slice of something that is not known")
 
+    start = bounds[0].value
+    if isinstance(start, Opaque) and start.operation == "element":
+        for value in possible(start.parents[0]):
+            if isinstance(value, Instance) and len(value.slots.get(".range", ())) == 3:
+                machine.library.strided(machine, value.slots[".range"][2], span)
     fact = combine(cut, (owner, *bounds), span, "slice")
     if fact.status is Status.UNKNOWN:
         return opaque(owner.reason or fact.reason, "slice", (owner, *bounds), span)

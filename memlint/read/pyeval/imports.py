@@ -1,4 +1,4 @@
-"""Imports: modules of the project are read, everything else stays a name."""
+"""Imports: modules of the project are read when one of their names is used, everything else stays a name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import PurePosixPath
 from memlint.facts import Fact, fixed
 from memlint.read.pyeval.grammar import Text
 from memlint.read.pyeval.machine import Halted, Machine
-from memlint.read.pyeval.values import Module, Symbol, linked
+from memlint.read.pyeval.values import Module, Pending, Scope, Symbol, linked
 from memlint.source import ReadError, Span
 
-MAX_MODULES = 40
+MAX_MODULES = 24
 """Modules of the project that one script pulls in at most."""
-MAX_IMPORTED_BYTES = 400_000
-"""Larger modules stay names."""
+MAX_IMPORTED = 400_000
+"""Characters of modules that one script pulls in at most."""
 
 LIBRARIES = frozenset(
     """torch transformers trl peft accelerate datasets deepspeed bitsandbytes numpy os sys re json math time random logging
@@ -26,44 +26,73 @@ LIBRARIES = frozenset(
 """Top-level names never looked for in the project: the standard library and the frameworks."""
 
 
-def import_module(machine: Machine, name: str, span: Span) -> Fact:
-    """The module of that dotted name: read when the project has it, else a symbol."""
-    module = _load(machine, name, 0)
-    return fixed(module, span) if module is not None else fixed(Symbol(name), span)
+def import_name(machine: Machine, name: str, span: Span) -> Fact:
+    """What `import name` binds: the module, later."""
+    if name.partition(".")[0] in LIBRARIES:
+        return machine.library.symbol(machine, name, span) or fixed(Symbol(name), span)
+    return fixed(Pending(name, 0, "", machine.frame.text.path, span), span)
 
 
 def import_from(machine: Machine, node: ast.ImportFrom) -> None:
     """`from module import names` into the current scope."""
     span = machine.span(node)
     name = node.module or ""
-    module = _load(machine, name, node.level)
     scope = machine.frame.scope
+    known = not node.level and name.partition(".")[0] in LIBRARIES
     for alias in node.names:
         if alias.name == "*":
-            if module is not None:
-                for key, fact in module.scope.slots.items():
-                    if not key.startswith("_"):
-                        machine.write(scope, key, fact)
-            else:
-                stars = scope.slots.get("*", ())
-                machine.write(scope, "*", (*stars, name))
-            continue
-        target = alias.asname or alias.name
-        fact = module.scope.slots.get(alias.name) if module is not None else None
-        if fact is None:
-            inner = _load(machine, f"{name}.{alias.name}" if name else alias.name, node.level)
-            fact = fixed(inner, span) if inner is not None else _name(machine, f"{name}.{alias.name}".lstrip("."), span)
+            _star(machine, scope, name, node.level, span)
+        elif known:
+            dotted = f"{name}.{alias.name}"
+            value = machine.library.symbol(machine, dotted, span) or fixed(Symbol(dotted), span)
+            machine.write(scope, alias.asname or alias.name, value)
         else:
-            fact = linked(fact, span, f"imported as `{target}`")
-        machine.write(scope, target, fact)
+            pending = Pending(name, node.level, alias.name, machine.frame.text.path, span)
+            machine.write(scope, alias.asname or alias.name, fixed(pending, span))
 
 
-def _name(machine: Machine, dotted: str, span: Span) -> Fact:
-    return machine.library.symbol(machine, dotted, span) or fixed(Symbol(dotted), span)
+def _star(machine: Machine, scope: Scope, name: str, level: int, span: Span) -> None:
+    module = _load(machine, name, level, machine.frame.text.path)
+    if module is None:
+        machine.write(scope, "*", (*scope.slots.get("*", ()), name))
+        return
+    for key, fact in module.scope.slots.items():
+        if not key.startswith("_") and isinstance(fact, Fact):
+            machine.write(scope, key, fact)
+
+
+def resolved(machine: Machine, fact: Fact) -> Fact:
+    """The fact itself, or what a pending import stands for."""
+    seen = 0
+    while isinstance(fact.value, Pending) and fact.known and seen < 8:
+        fact = _resolve(machine, fact.value)
+        seen += 1
+    return fact
+
+
+def _resolve(machine: Machine, pending: Pending) -> Fact:
+    module = _load(machine, pending.module, pending.level, pending.path) if pending.module or pending.level else None
+    if not pending.name:
+        dotted = pending.module
+        return fixed(module if module is not None else Symbol(dotted), pending.span)
+    found = module.scope.slots.get(pending.name) if module is not None else None
+    if isinstance(found, Fact):
+        return linked(found, pending.span, f"imported as `{pending.name}`")
+    dotted = f"{pending.module}.{pending.name}" if pending.module else pending.name
+    inner = _load(machine, dotted, pending.level, pending.path)
+    if inner is not None:
+        return fixed(inner, pending.span)
+    return machine.library.symbol(machine, dotted, pending.span) or fixed(Symbol(dotted), pending.span)
+
+
+def submodule(machine: Machine, module: Module, name: str, span: Span) -> Fact:
+    """`package.module` where the package is one of the project."""
+    inner = _load(machine, f"{module.name}.{name}", 0, machine.frame.text.path)
+    return fixed(inner if inner is not None else Symbol(f"{module.name}.{name}"), span)
 
 
 def star_symbol(machine: Machine, name: str, span: Span) -> Fact | None:
-    """The library that a star import may have brought a name from: one that is known to have it, or the only one."""
+    """The library that a star import may have brought a name from: one that is known to have it."""
     stars: tuple[str, ...] = machine.frame.scope.globals.slots.get("*", ())
     for root in stars:
         if machine.library.provides(root, name):
@@ -71,10 +100,10 @@ def star_symbol(machine: Machine, name: str, span: Span) -> Fact | None:
     return None
 
 
-def _load(machine: Machine, name: str, level: int) -> Module | None:
+def _load(machine: Machine, name: str, level: int, importer: str) -> Module | None:
     if machine.files is None or (not level and name.partition(".")[0] in LIBRARIES):
         return None
-    path = _find(machine, name, level)
+    path = _find(machine, name, level, importer)
     if path is None:
         return None
     if path in machine.modules:
@@ -83,7 +112,8 @@ def _load(machine: Machine, name: str, level: int) -> Module | None:
         return None
     try:
         source = machine.files.read(path)
-        if len(source.text) > MAX_IMPORTED_BYTES:
+        machine.imported += len(source.text)
+        if machine.imported > MAX_IMPORTED:
             return None
         text = Text(source)
     except ReadError:
@@ -97,20 +127,24 @@ def _load(machine: Machine, name: str, level: int) -> Module | None:
         machine.loops = loops
 
 
-def _find(machine: Machine, name: str, level: int) -> str | None:
+def _find(machine: Machine, name: str, level: int, importer: str) -> str | None:
     """The file of a module: relative to the importing file's package, or beside the entry script and the files above it."""
     resolve = getattr(machine.files, "resolve", None)
     if resolve is None:
         return None
-    here = machine.frame.text.path
-    link = name.replace(".", "/")
-    if level:
-        link = "../" * (level - 1) + link
-        bases = [here]
-    else:
-        bases = [here] if here == machine.root else [machine.root, here]
+    key = (name, level, importer)
+    if key not in machine.module_paths:
+        machine.module_paths[key] = _search(resolve, machine.root, name, level, importer)
+    return machine.module_paths[key]
+
+
+def _search(resolve: object, root: str, name: str, level: int, importer: str) -> str | None:
+    assert callable(resolve)
+    link = "../" * (level - 1) + name.replace(".", "/")
+    bases = [importer] if level or importer == root else [root, importer]
+    candidates = [f"{link}.py", f"{link}/__init__.py"] if name else [f"{link}__init__.py"]
     for base in bases:
-        for candidate in ([f"{link}.py", f"{link}/__init__.py"] if name else [f"{link}__init__.py"]):
+        for candidate in candidates:
             for prefix in ("",) if level else ("", "src/"):
                 found: str | None = resolve(prefix + candidate, base)
                 if found is not None:

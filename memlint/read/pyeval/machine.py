@@ -108,6 +108,9 @@ class Library:
     def loop_ended(self, machine: Machine, loop: Loop) -> None:
         """The outermost loop of the script has ended."""
 
+    def strided(self, machine: Machine, step: Fact, span: Span) -> None:
+        """Something is cut in blocks of `step` members."""
+
     def provides(self, root: str, name: str) -> bool:
         """Whether `from root import *` is known to bring a name."""
         return False
@@ -151,9 +154,14 @@ class Machine:
         self.conditions: list[Fact] = []
         """The undecided conditions that the current statement is under."""
         self.loops: list[Loop] = []
+        self.observing = 0
+        """Above zero while looking into a function that somebody else calls: nothing trains there."""
         self.shadow = 0
         """Above zero while walking an arm that runs only when an overridable default is overridden."""
         self.modules: dict[str, Module] = {}
+        self.module_paths: dict[tuple[str, int, str], str | None] = {}
+        self.imported = 0
+        """Characters of imported modules so far."""
         self.read_paths: list[str] = []
         self.environ: dict[str, Fact] = {}
         self.flags: dict[str, Fact] = {}

@@ -11,7 +11,7 @@ from typing import Any
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.expressions import condition, evaluate, evaluate_name, get_item, iterate, set_attribute, set_item
-from memlint.read.pyeval.imports import import_from, import_module
+from memlint.read.pyeval.imports import import_from, import_name
 from memlint.read.pyeval.machine import Flow, Halted, Loop, Machine
 from memlint.read.pyeval.operators import binary
 from memlint.read.pyeval.values import (
@@ -329,12 +329,8 @@ def _matches(machine: Machine, subject: Fact, pattern: ast.pattern) -> Fact:
 
 def _import(machine: Machine, node: ast.Import) -> Flow:
     for alias in node.names:
-        module = import_module(machine, alias.name, machine.span(node))
-        if alias.asname:
-            machine.write(machine.frame.scope, alias.asname, module)
-        else:
-            root = alias.name.partition(".")[0]
-            machine.write(machine.frame.scope, root, import_module(machine, root, machine.span(node)))
+        name = alias.name if alias.asname else alias.name.partition(".")[0]
+        machine.write(machine.frame.scope, alias.asname or name, import_name(machine, name, machine.span(node)))
     return Flow.NEXT
 
 

@@ -154,6 +154,19 @@ class Module:
     scope: Scope
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A name that an import binds; its module is looked for when the name is used."""
+
+    module: str
+    level: int
+    name: str
+    """The name inside the module; empty for the module itself."""
+    path: str
+    """The importing file."""
+    span: Span
+
+
 @dataclass(slots=True, eq=False)
 class Function:
     """A function or lambda written in the script, with the scope it closes over."""
