@@ -56,6 +56,11 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "compile": ("torch_compile", lambda value: value == "auto" or boolean(value)),
         "parallel.tensor": ("tensor_parallel_size", integer),
         "parallel.expert": ("expert_parallel_size", integer),
+        "batch.padding_free": ("batch_flattening", boolean),
+        "batch.num_generations": ("trl.num_generations", integer),
+        "batch.completion_length": ("trl.max_completion_length", integer),
+        "generation.gpu_memory_utilization": ("vllm.gpu_memory_utilization", number),
+        "model.num_labels": ("num_labels", integer),
     })  # fmt: skip
     result["framework.name"] = fixed(NAME)
     context_size = given(native, "context_parallel_size", "sequence_parallel_degree")
@@ -65,6 +70,12 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     result |= _adapter(settings) | _quantization(settings, result["model.dtype"]) | _checkpointing(settings)
     result |= _attention(settings) | _evaluation(settings, result) | _loss(settings) | _objective(settings)
     result |= _parallel(settings, result, context)
+    rollouts = given(native, "trl.use_vllm")
+    if rollouts is not None:
+        mode = given(native, "trl.vllm_mode") or default("server", NOTE)
+        result["generation.vllm"] = derive(lambda on, how: text(how) if boolean(on) else "none", rollouts, mode)
+    if settings.on("fp8"):
+        result["compute.linear_dtype"] = derive(lambda _: "float8", settings.get("fp8", False))
     frozen = given(native, "unfrozen_parameters")
     if frozen is not None:
         result["trainable.modules"] = derive(names, frozen)
@@ -307,8 +318,11 @@ def _objective(settings: _Settings) -> Facts:
     adapter = settings.get("adapter", "none")
     own = settings.get("rl_adapter_ref_model", False)
     beta = settings.get("trl.beta", 0)
+    precomputed = settings.on("precompute_ref_log_probs")
 
     def reference(rl: Any, name: Any, copy: Any, penalty: Any) -> str:
+        if precomputed and rl in ("dpo", "ipo", "kto"):
+            return "precomputed"
         if rl in ("orpo", "simpo") or (name not in (None, "none", "") and not boolean(copy)):
             return "none"
         return "none" if rl in ("grpo", "gdpo", "ebft") and not float(penalty) else "copy"

@@ -96,7 +96,28 @@ def _span(native: Native, name: str) -> Any:
 def _model(native: Native) -> Facts:
     """The hub id: checkpoint directories are `checkpoints/<org>/<name>`."""
     fact = given(native, "checkpoint_dir", "model_name")
-    return {} if fact is None else {"model.id": derive(lambda path: text(path).rstrip("/").removeprefix("checkpoints/"), fact)}
+    result: Facts = {}
+    if fact is not None:
+        result["model.id"] = derive(lambda path: text(path).rstrip("/").removeprefix("checkpoints/"), fact)
+    inline = given(native, "model_config")
+    if inline is not None and inline.known and isinstance(inline.value, dict) and "n_layer" in inline.value:
+        result["model.config"] = derive(_hf_config, inline)
+    return result
+
+
+_CONFIG = {
+    "n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_head": "num_attention_heads", "n_query_groups": "num_key_value_heads",
+    "head_size": "head_dim", "intermediate_size": "intermediate_size", "padded_vocab_size": "vocab_size",
+    "block_size": "max_position_embeddings", "bias": "attention_bias",
+}  # fmt: skip
+
+
+def _hf_config(config: Any) -> dict[str, Any]:
+    """A litgpt `Config` of a Llama-like model (RMSNorm, gated MLP, untied head) as a Hugging Face one; others are refused."""
+    if config.get("mlp_class_name", "GptNeoxMLP") != "LLaMAMLP" or config.get("norm_class_name") != "RMSNorm":
+        raise ValueError(config)
+    named = {name: config[own] for own, name in _CONFIG.items() if config.get(own) is not None}
+    return {"model_type": "llama", "tie_word_embeddings": False, **named}
 
 
 def _length(native: Native, pretrain: bool) -> Fact:

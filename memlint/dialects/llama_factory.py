@@ -68,7 +68,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     if pure is not None and pure.value is True:
         result["precision"] = derive(lambda _: "bf16-true", pure)
     result |= _quantization(native, _compute_dtype(native, result["precision"]))
-    result |= linked(given(native, "deepspeed"), result, context)
+    result |= linked(given(native, "deepspeed"), result, context) | _vision(native) | _megatron(native)
     result["model.dtype"] = _dtype(native, tuning, result)
     if result["adapter.method"].value == "lora":
         result["adapter.dtype"] = default("bfloat16" if result["precision"].value == "bf16-true" else "float32", NOTE)
@@ -114,6 +114,9 @@ def _adapter(native: Native, tuning: Fact) -> Facts:
     )}  # fmt: skip
     if tuning.value == "freeze":
         result["trainable.layers"] = _or(native, "freeze_trainable_layers", 2, lambda value: abs(integer(value)))
+        modules = given(native, "freeze_trainable_modules")
+        if modules is not None and modules.value != "all":
+            result["trainable.modules"] = derive(_listed, modules)
     if tuning.value == "lora":
         rank, alpha = _or(native, "lora_rank", 8, integer), given(native, "lora_alpha")
         result |= {
@@ -206,6 +209,32 @@ def _quantization(native: Native, compute: Fact) -> Facts:
             "quantization.compute_dtype": compute,
             "quantization.storage_dtype": default(compute.value, NOTE) if compute.known else compute,
         }
+    return result
+
+
+def _vision(native: Native) -> Facts:
+    """The tower and the projector are frozen unless told otherwise; images are shrunk to `image_max_pixels`."""
+    result: Facts = {
+        "vision.trainable": _or(native, "freeze_vision_tower", False, lambda value: not boolean(value)),
+        "vision.aligner_trainable": _or(native, "freeze_multi_modal_projector", False, lambda value: not boolean(value)),
+        "vision.llm_trainable": _or(native, "freeze_language_model", True, lambda value: not boolean(value)),
+        "vision.max_pixels": _or(native, "image_max_pixels", 768 * 768, integer),
+    }
+    return result
+
+
+def _megatron(native: Native) -> Facts:
+    """Arguments of the Megatron backends (`use_mca`, Megatron Bridge)."""
+    degrees = {"parallel.tensor": "tensor_model_parallel_size", "parallel.pipeline": "pipeline_model_parallel_size",
+               "parallel.expert": "expert_model_parallel_size", "parallel.context": "context_parallel_size"}  # fmt: skip
+    result = {key: derive(integer, fact) for key, name in degrees.items() if (fact := given(native, name)) is not None}
+    if not result:
+        return {}
+    result["parallel.strategy"] = default("megatron", NOTE)
+    for key, name in (("parallel.distributed_optimizer", "use_distributed_optimizer"), ("parallel.sequence_parallel", "sequence_parallel")):
+        fact = given(native, name)
+        if fact is not None:
+            result[key] = derive(boolean, fact)
     return result
 
 

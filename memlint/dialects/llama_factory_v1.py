@@ -54,12 +54,20 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "parallel.context": setting("dist_config.cp_size" if "dist_config.cp_size" in native else "cp_size", 1, integer),
         "model.attention": setting("flash_attn", "sdpa", lambda value: normalise("model.attention", text(value))),
     }
+    batching = given(native, "batching_strategy")
+    if batching is not None:
+        result["batch.padding_free"] = derive(lambda name: "padding_free" in text(name), batching)
+    expert = given(native, "dist_config.ep_size")
+    if expert is not None:
+        result["parallel.expert"] = derive(integer, expert)
+    optimizer = given(native, "optim_config.name")
+    result["optimizer.name"] = derive(text, optimizer) if optimizer is not None else default("adamw_torch", NOTE)
     result |= _adapter(native) | _quantization(native)
     strategy = given(native, "dist_config.name")
     if strategy is not None and strategy.value == "deepspeed":
         result |= linked(given(native, "dist_config.config_file"), result, context)
     elif strategy is not None:
-        result["parallel.strategy"] = derive({"fsdp2": "fsdp2", "ddp": "ddp"}.__getitem__, strategy)
+        result["parallel.strategy"] = derive({"fsdp2": "fsdp2", "fsdpturbo": "fsdp2", "ddp": "ddp"}.__getitem__, strategy)
     return result
 
 
@@ -68,6 +76,9 @@ def _adapter(native: Native) -> Facts:
     if method is None:
         return {"adapter.method": default("none", NOTE)}
     result: Facts = {"adapter.method": derive(lambda name: "lora" if name == "lora" else "none", method)}
+    if method.value == "freeze":
+        layers = given(native, "peft_config.freeze_trainable_layers") or default(2, NOTE)
+        result["trainable.layers"] = derive(integer, layers)
     if method.value == "lora":
         for key, name, otherwise, convert in (
             ("adapter.r", "r", 8, integer), ("adapter.alpha", "lora_alpha", 16, number), ("adapter.dropout", "lora_dropout", 0.05, number),

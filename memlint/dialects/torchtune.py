@@ -79,11 +79,22 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "compile": ("compile", lambda value: any(value.values()) if isinstance(value, dict) else boolean(value)),
         "parallel.tensor": ("tensor_parallel_dim", integer),
         "parallel.context": ("context_parallel_dim", integer),
+        "batch.image_size": (f"{role}.image_size", integer),
+        "batch.num_generations": ("grpo_samples", integer),
+        "batch.completion_length": ("max_generated_tokens", integer),
+        "vision.trainable": (f"{role}.encoder_trainable", _trains),
+        "vision.llm_trainable": (f"{role}.decoder_trainable", _trains),
+        "vision.aligner_trainable": (f"{role}.fusion_trainable", _trains),
     })  # fmt: skip
     result |= _adapter(native, role, builder, held) | _loss(native) | _evaluation(native) | _parallel(native, context.path)
     result["reference_model"] = _reference(native, result["adapter.method"])
     context.note(_problems(native, result))
     return result
+
+
+def _trains(value: Any) -> bool:
+    """`full`, `lora` or `frozen`; a boolean in older recipes."""
+    return value not in ("frozen", False, "False", "false")
 
 
 def _model(native: Native, builder: Fact) -> Fact:
@@ -208,7 +219,7 @@ def _evaluation(native: Native) -> Facts:
 def _parallel(native: Native, path: str) -> Facts:
     """Distributed recipes shard with FSDP2; the recipe is named on the command line, so only certain keys tell."""
     result: Facts = {}
-    offload = given(native, "fsdp_cpu_offload")
+    offload = given(native, "fsdp_cpu_offload", "fsdp.cpu_offload")
     if offload is not None:
         for key in ("parallel.offload_params", "parallel.offload_optimizer"):
             result[key] = derive(lambda value: "cpu" if boolean(value) else "none", offload)
