@@ -100,6 +100,7 @@ def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
     """
     out = m.new(shape.out, q.itemsize)
     lse = Storage(m.ledger, shape.batch * shape.heads * shape.queries * FP32)
+    m.mixed(out.storage, lse)
     rounded = shape.batch * shape.heads * ((shape.queries + 127) // 128 * 128)
     padded_dim = (shape.head_dim + 31) // 32 * 32
     sizes = (q.numel, k.numel, v.numel)

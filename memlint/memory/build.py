@@ -150,7 +150,7 @@ class Builder:
             layer.vector = self.make(f"{layer.name}.ia3_l", "adapter", (width,), setup.adapter_itemsize, True, "adapters")
             layer.vector_on_input = on_input
             return
-        if setup.adapter not in LORA_LIKE:
+        if setup.adapter in BASE_ONLY:
             return
         rank = setup.adapter_rank
         size = setup.adapter_itemsize
@@ -164,6 +164,10 @@ class Builder:
 
 LORA_LIKE = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "adalora", "mica", "loraplus", "vera"}
 """PEFT methods that put a low-rank pair on a linear."""
+
+BASE_ONLY = {"ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "prefix_tuning", "adaption_prompt", "trainable_tokens",
+             "llama_adapter", "llama_adapter_v2", "multitask_prompt_tuning", "cpt"}  # fmt: skip
+"""PEFT methods that put nothing on the linears."""
 
 FROZEN_A = {"lora-fa"}
 """Of these, those that freeze A."""

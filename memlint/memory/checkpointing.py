@@ -55,7 +55,9 @@ def checkpointed(
     tape = m.tape
     enabled, tape.enabled = tape.enabled, False
     m.has_graph = not setup.reentrant
+    m.kept, m.products = ([], 0) if setup.checkpointing == "selective_op" else (None, 0)
     out = block(m, x, context)
+    kept, m.kept = m.kept or [], None
     tape.enabled, m.has_graph = enabled, True
     if out.storage is x.storage:
         out = Tensor(out.storage, out.numel, out.itemsize)
@@ -88,5 +90,6 @@ def checkpointed(
         _leave(m, units, index)
         return (grad,)
 
-    saved = (None,) if setup.checkpoint_offload else (x.storage,)
+    saved = (*kept, None if setup.checkpoint_offload else x.storage)
+    del kept
     return tape.record(out, (x,), rule, saved)

@@ -97,6 +97,7 @@ def matmul_weight(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | No
     w = ops.autocast(m, weight)
     b = ops.autocast(m, bias) if bias is not None else None
     out = m.new(x.numel // fin * fout, max(x.itemsize, w.itemsize))
+    m.product(out)
     need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None
     nx, ix, nw, iw, rows = x.numel, x.itemsize, weight.numel, w.itemsize, fout
 

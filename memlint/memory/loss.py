@@ -55,7 +55,7 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
     if setup.ce_chunk_tokens:
         return [_chunked_entropy(m, logits, setup.ce_chunk_tokens, model.classes)]
     output = logits
-    if setup.loss_upcast:
+    if setup.loss_upcast and "cross_entropy" not in setup.kernels:
         wide = ops.cast(m, logits, FP32)
         if setup.stack.upcasts_in_model:
             output = wide
@@ -77,6 +77,8 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
 def entropy_kernel(m: Machine, setup: Setup, logits: Tensor, classes: int) -> Tensor:
     """The cross-entropy kernel in use, over logits of `classes` columns."""
     rows = logits.numel // classes
+    if "cross_entropy" in setup.kernels:
+        return compiled_cross_entropy(m, logits, rows)
     if setup.loss_kernel in ("triton_ce", "unsloth_ce"):
         return triton_cross_entropy(m, logits, rows)
     return cross_entropy(m, logits, rows)
@@ -90,6 +92,14 @@ def cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:
     numel, itemsize = log_probabilities.numel, log_probabilities.itemsize
     saved = (log_probabilities.storage,)
     return m.tape.record(out, (log_probabilities,), lambda g: (m.new(numel, itemsize),), saved)
+
+
+def compiled_cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:
+    """Cross entropy under torch.compile: keeps the logits as they came and a float32 per row; one gradient in backward."""
+    out = m.new(rows, FP32)
+    logsumexp = Storage(m.ledger, rows * FP32)
+    numel, itemsize = logits.numel, logits.itemsize
+    return m.tape.record(out, (logits,), lambda g: (m.new(numel, itemsize),), (logits.storage, logsumexp))
 
 
 def triton_cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:
@@ -143,7 +153,10 @@ def _recomputed_chunks(m: Machine, setup: Setup, model: Model, hidden: Tensor) -
     assert model.head is not None
     logits = [model.head(m, part) for part in parts]
     del parts
-    losses = [cross_entropy(m, ops.cast(m, piece, FP32), piece.numel // model.classes) for piece in logits]
+    if "cross_entropy" in setup.kernels:
+        losses = [compiled_cross_entropy(m, piece, piece.numel // model.classes) for piece in logits]
+    else:
+        losses = [cross_entropy(m, ops.cast(m, piece, FP32), piece.numel // model.classes) for piece in logits]
     del logits
     return _sum(m, losses)
 

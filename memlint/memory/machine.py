@@ -26,6 +26,7 @@ class Machine:
     kernels: frozenset[str] = frozenset()
     mask_itemsize: int = 0
     """Element size of the 4-D attention bias that a padded batch brings along; 0 when there is no mask."""
+    wide_dropout_masks: bool = False
     math_sdpa: bool = False
     """SDPA has no fused kernel for these inputs and takes the math path."""
     repeats_kv: bool = False
@@ -39,6 +40,10 @@ class Machine:
     """Graph nodes exist even where the tape records nothing: the forward pass of non-reentrant checkpointing."""
     held: list[tuple[int, Storage]] = field(default_factory=list)
     """(layer, storage) of such inputs."""
+    kept: list[Storage] | None = None
+    """Outputs that selective checkpointing keeps, while a block runs forward under it."""
+    products: int = 0
+    """Matrix products so far in that block."""
     casts: dict[int, Tensor] = field(default_factory=dict)
     mask: Tensor | None = None
 
@@ -49,6 +54,18 @@ class Machine:
     def new(self, numel: int, itemsize: int) -> Tensor:
         """A fresh tensor outside the graph."""
         return self.tape.new(numel, itemsize)
+
+    def product(self, out: Tensor) -> None:
+        """A matrix product of a block: selective checkpointing keeps every second one (torchtitan `activation_checkpoint.py`)."""
+        if self.kept is not None:
+            self.products += 1
+            if self.products % 2:
+                self.kept.append(out.storage)
+
+    def mixed(self, *storages: Storage) -> None:
+        """The results of an attention kernel: selective checkpointing keeps them."""
+        if self.kept is not None:
+            self.kept.extend(storages)
 
     def transient(self, numel: int, itemsize: int) -> None:
         """Allocate and free at once: a temporary inside a kernel."""

@@ -154,12 +154,15 @@ def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None
     return m.tape.record(out, (x, weight, bias), rule, (x.storage, mean, rstd))
 
 
-def dropout(m: Machine, x: Tensor, p: float, mask_itemsize: int = BYTE) -> Tensor:
-    """`F.dropout` in training: keeps a mask of one byte per element (`native_dropout`); nothing at p = 0."""
+def dropout(m: Machine, x: Tensor, p: float) -> Tensor:
+    """`F.dropout` in training: keeps a mask of one byte per element (`native_dropout`); nothing at p = 0.
+
+    Kernels before torch 1.12 keep the mask in the dtype of the input.
+    """
     if p <= 0:
         return x
     out = m.new(x.numel, x.itemsize)
-    mask = Storage(m.ledger, x.numel * mask_itemsize)
+    mask = Storage(m.ledger, x.numel * (x.itemsize if m.wide_dropout_masks else BYTE))
     numel, itemsize = x.numel, x.itemsize
     return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (mask,))
 

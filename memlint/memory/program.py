@@ -17,8 +17,14 @@ from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine, start
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import BYTE, INT64, Ledger, Parameter, Storage, Tensor
-from memlint.memory.units import ROOT, Units, gradient_buffers, units_of
+from memlint.memory.units import ROOT, Units, gradient_buffers, step_in_backward, units_of
 from memlint.models.architecture import Architecture
+
+
+CHECKPOINTED = {"full", "selective_op", "selective_layer"}
+
+INPUT_SIDE = {"prompt_tuning", "p_tuning", "trainable_tokens", "multitask_prompt_tuning", "cpt"}
+"""PEFT methods that train what enters the first layer, so that gradients flow through the whole stack."""
 
 
 @dataclass(slots=True)
@@ -41,6 +47,8 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     model = page_of(architecture.model_type, setup.stack.framework)(builder, architecture, layers)
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
+    if setup.in_backward and units is None:
+        step_in_backward(m, trained)
     states = optimizer.states(m, setup, trained)
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
@@ -60,13 +68,14 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     m.attention = setup.attention
     m.autocast = setup.autocast
     m.kernels = setup.kernels
+    m.wide_dropout_masks = setup.stack.wide_dropout_masks
     m.math_sdpa = setup.math_sdpa
     if setup.attention.startswith("flash"):
         m.repeats_kv = architecture.model_type in setup.stack.repeats_kv_flash
     else:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
     m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
-    m.input_grads = bool(setup.adapter) and setup.checkpointing != "none"
+    m.input_grads = bool(setup.adapter) and (setup.checkpointing != "none" or setup.adapter in INPUT_SIDE)
     return m
 
 
@@ -138,7 +147,7 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
                 units.gather(index)
                 for ahead in range(1, setup.sharding.ahead + 1):
                     units.gather(index + ahead)
-            if setup.checkpointing == "full" and index % setup.checkpoint_every == 0:
+            if setup.checkpointing in CHECKPOINTED and index % setup.checkpoint_every == 0:
                 x = checkpointed(m, setup, units, block, x, context, index)
             else:
                 x = plain(m, units, block, x, context, index)

@@ -198,7 +198,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     return Setup(
         weight_itemsize=weight,
         norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", dtype), weight),
-        autocast=2 if mixed else 0,
+        autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
         batch=int(batch) * (2 if objective in PAIRED else 1),
         sequence=int(sequence),
         packed=packing,
@@ -225,7 +225,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         bits=int(facts.get("quantization.bits", 4) or 4),
         compute_itemsize=ITEMSIZES.get(compute, 2 if mixed or weight == 2 else 4),
         quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
-        kernels=frozenset(facts.get("kernels", ()) or ()),
+        kernels=frozenset(facts.get("kernels", ()) or ()) | (FUSED_BY_COMPILE if facts.get("compile", False) else frozenset()),
         compiled=bool(facts.get("compile", False)),
         optimizer=optimizer,
         foreach=bool(facts.get("optimizer.foreach", optimizer in ("adamw_torch", "sgd") and stack.foreach_by_default)),
@@ -263,6 +263,10 @@ PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
 """Objectives whose forward pass sees two sequences per sample (TRL 1.16: chosen and rejected are concatenated; KTO computes a
 second, mismatched set for its KL term)."""
 
+
+FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu", "cross_entropy"})
+"""What inductor's partitioner recomputes in backward instead of keeping it (torch 2.5 and later, `_functorch/partitioners.py`): the
+element-wise chains around the matrix products, whose hand-fused kernels keep the same tensors."""
 
 CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
 TASK_HEADS = ("classifier", "score", "qa_outputs")

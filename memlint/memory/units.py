@@ -99,6 +99,16 @@ def gradient_buffers(m: Machine, setup: Setup, trained: list[Parameter]) -> list
     return []
 
 
+def step_in_backward(m: Machine, trained: list[Parameter]) -> None:
+    """Each gradient is used and freed as soon as it is complete (torchtune `optimizer_in_bwd`)."""
+
+    def drop(parameter: Parameter) -> None:
+        parameter.grad = None
+
+    for parameter in trained:
+        _on_grad(parameter, drop)
+
+
 def _on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
     sink = parameter.node
     assert isinstance(sink, Sink)

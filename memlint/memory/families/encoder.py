@@ -42,7 +42,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         if kinds is not None:
             x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, ops.token_ids(m, m.tokens)))
         x = ops.add(m, x, ops.embedding(m, places, width, m.sequence, ops.token_ids(m, m.sequence)))
-        x = _dropped(m, norm(m, x), hidden_drop, b)
+        x = ops.dropout(m, norm(m, x), hidden_drop)
         return apply(m, project, x) if project is not None else x
 
     if a.model_type == "albert":
@@ -52,11 +52,6 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         blocks = [_block(b, a, index, hidden_drop, attention_drop) for index in range(layers)]
     b.enter_layer(-1)
     return _headed(b, a, Stage(embed, blocks, lambda m, x: x), hidden, width, hidden_drop)
-
-
-def _dropped(m: Machine, x: Tensor, p: float, b: Builder) -> Tensor:
-    """Dropout with the mask width of the stack (one byte; the activation's own before torch 1.12)."""
-    return ops.dropout(m, x, p, x.itemsize if b.setup.stack.wide_dropout_masks else 1)
 
 
 def _norm(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -84,13 +79,13 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
         core = attend(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape)
         mixed = apply(m, out, core)
         if a.model_type != "distilbert":
-            mixed = _dropped(m, mixed, hidden_drop, b)
+            mixed = ops.dropout(m, mixed, hidden_drop)
         mixed = ops.add(m, mixed, x)
         x = first(m, mixed)
         del mixed, core
         inner_states = parts.activation(m, apply(m, up, x), act)
         fed = apply(m, down, inner_states)
-        fed = _dropped(m, fed, hidden_drop, b)
+        fed = ops.dropout(m, fed, hidden_drop)
         fed = ops.add(m, fed, x)
         return second(m, fed)
 
