@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.accuracy import figure, tables
+from benchmarks.accuracy import bars, figure, tables
 from benchmarks.accuracy.cases import CASES, SEED_CASES, load
 from benchmarks.accuracy.score import Result, evaluate, summarise
 
@@ -20,11 +20,14 @@ def main() -> None:
     parser.add_argument("--seed", action="store_true", help="the seed cases instead")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     parser.add_argument("--figure", type=Path, help="write the scatter plot (SVG) there")
+    parser.add_argument("--bars", action="store_true", help="write bars.json: the figures that tests/test_accuracy.py holds")
     parser.add_argument("--peers", action="store_true", help="show the peers beside memlint (see docs/accuracy.md)")
     options = parser.parse_args()
     results = [evaluate(case) for case in load(SEED_CASES if options.seed else options.cases)]
     if options.figure:
         options.figure.write_text(figure.scatter(results), encoding="utf-8")
+    if options.bars:
+        bars.write(results)
     if options.json:
         print(json.dumps(_json(results), indent=1))
     elif options.rows:

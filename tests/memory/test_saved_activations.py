@@ -47,6 +47,7 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
         "adapter.method": "none",
         "framework.name": "transformers",
         "framework.version": RECORD["versions"]["transformers"],
+        "trainer.outputs_fp32": False,
     }
     if tuning != "full":
         _, adapter_dtype, dropout = tuning.split("-")
