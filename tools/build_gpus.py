@@ -53,9 +53,7 @@ def main() -> None:
         cards.append((name, card, memory_gb, multiprocessors, aliases(card, own), ""))
     for card in more["further"]:
         others = sorted(card["aliases"])
-        cards.append(
-            (card["name"], by_name[card["like"]], card["memory_gb"], card["multiprocessors"], others, card["like"])
-        )
+        cards.append((card["name"], by_name[card["like"]], card["memory_gb"], card["multiprocessors"], others, card["like"]))
 
     lines = []
     for name, card, memory_gb, multiprocessors, others, like in cards:

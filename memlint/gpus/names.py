@@ -12,11 +12,11 @@ from memlint.gpus.gpu import Gpu, all_gpus
 GIB = 1024**3
 MAX_TEXT = 200
 
-SIZE = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d+)?)\s*(?:gib|gb|g)(?![a-z0-9])")
-COUNT = re.compile(r"^\s*\d{1,3}\s*[x*]\s+|^\s*\d{1,2}x(?=[a-z])|\s*[x*]\s*\d{1,3}\s*$")
-BRACKETS = re.compile(r"\([^)]*\)")
+SIZE = r"(?<![\w.])(\d{1,3}(?:\.\d+)?)\s*(?:gib|gb|g)(?![a-z0-9])"
+COUNT = r"^\s*\d{1,3}\s*[x*]\s+|^\s*\d{1,2}x(?=[a-z])|\s*[x*]\s*\d{1,3}\s*$"
+BRACKETS = r"\([^)]*\)"
 
-NOISE = re.compile(
+NOISE = (
     r"nvidia|geforce|tesla|quadro|rtx|gtx|amd|instinct|gpus?|cards?|class|vram|memory|graphics|tensor|core|"
     r"generation|edition|ada|blackwell|single|one|a|the|on|sxm\d?|pcie?|e|hbm\d?e?|gddr\dx?|ws|server|workstation|"
     r"colab|google|cloud"
@@ -37,10 +37,10 @@ def find(text: str) -> Gpu | None:
     least capacity of that class.
     """
     text = text[:MAX_TEXT].lower().replace("_", " ").replace("-", " ").replace("/", " ")
-    for reading in (BRACKETS.sub(" ", text), text):
-        size = SIZE.search(reading)
+    for reading in (re.sub(BRACKETS, " ", text), text):
+        size = re.search(SIZE, reading)
         gigabytes = float(size.group(1)) if size else None
-        words = _words(SIZE.sub(" ", COUNT.sub(" ", reading)))
+        words = _words(re.sub(SIZE, " ", re.sub(COUNT, " ", reading)))
         if not words and gigabytes is None:
             continue
         if not words or (len(words) == 1 and gigabytes is None and words[0] not in _index() and _is_size(words[0])):
@@ -87,8 +87,8 @@ def _index() -> dict[str, tuple[Gpu, ...]]:
 def _keys(gpu: Gpu) -> Iterator[str]:
     for name in (gpu.name, *gpu.aliases):
         text = name.lower().replace("-", " ").replace("/", " ")
-        for reading in (text, BRACKETS.sub(" ", text)):
-            words = _words(SIZE.sub(" ", reading))
+        for reading in (text, re.sub(BRACKETS, " ", text)):
+            words = _words(re.sub(SIZE, " ", reading))
             if words:
                 yield "".join(words)
 
@@ -98,12 +98,12 @@ def _words(text: str) -> list[str]:
     words = [word for part in re.findall(r"[a-z0-9.]+", text) for word in _parts(part)]
     said = set(words)
     distinct = {word for pair in DISTINCT if said.issuperset(pair) for word in pair}
-    return [word for word in words if word in distinct or not NOISE.fullmatch(word)]
+    return [word for word in words if word in distinct or not re.fullmatch(NOISE, word)]
 
 
 def _parts(part: str) -> list[str]:
     """`rtx4090ti` is rtx, 4090, ti; `a100` and `h100x` stay whole words."""
-    if NOISE.fullmatch(part):
+    if re.fullmatch(NOISE, part):
         return [part]
     match = re.fullmatch(r"(rtx|gtx|geforce|tesla|nvidia)(.+)", part)
     if match:

@@ -43,7 +43,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "feed_forward_proj", "activation", "act_fn")
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model_config")
 LAYER_LISTS = ("layers_block_type", "hybrid_override_pattern", "layer_types")
-DROPOUT = re.compile(r"dropout|pdrop|layerdrop|drop_path|_drop$")
+DROPOUT = r"dropout|pdrop|layerdrop|drop_path|_drop$"
 INTERVALS = ("full_attention_interval", "sliding_window_pattern")
 """Keys of older configurations, no fields of the class today, that say how often the other kind of layer comes."""
 
@@ -271,7 +271,7 @@ def _dropouts(config: Mapping[str, Any], prefix: str = "", depth: int = 0) -> It
     for key, value in config.items():
         if isinstance(value, Mapping) and depth < MAX_DEPTH:
             yield from _dropouts(value, f"{prefix}{key}.", depth + 1)
-        elif DROPOUT.search(str(key)) and type(value) in (int, float) and 0 < value < 1:
+        elif re.search(DROPOUT, str(key)) and type(value) in (int, float) and 0 < value < 1:
             yield f"{prefix}{key}", float(value)
 
 

@@ -6,7 +6,7 @@ import re
 
 from memlint.models import catalogue
 
-SIZE = re.compile(r"(?<![a-z0-9.])(\d+x\d+(?:\.\d+)?b|a?\d+(?:[._]\d+)?[bm])(?![a-z0-9])")
+SIZE = r"(?<![a-z0-9.])(\d+x\d+(?:\.\d+)?b|a?\d+(?:[._]\d+)?[bm])(?![a-z0-9])"
 """A size in a folded name: 7b, 1.5b, 350m, 8x7b, a3b."""
 
 
@@ -28,7 +28,7 @@ def same_family_and_size(name: str) -> str:
 
 
 def _sizes(name: str) -> frozenset[str]:
-    return frozenset(size.replace("_", ".") for size in SIZE.findall(name))
+    return frozenset(size.replace("_", ".") for size in re.findall(SIZE, name))
 
 
 def _family(name: str) -> str:

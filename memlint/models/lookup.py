@@ -25,14 +25,13 @@ TELL = (
 )
 """The ways to tell memlint what a model is, for the report of an unknown one."""
 
-COPY_SUFFIX = re.compile(
-    r"[-_.](unsloth-bnb-4bit|bnb-[48]bit|[48]bit|int[48]|w4a16|w8a8|gptq|awq|hqq|exl2|gguf|fp16|bf16|fp8|fp8-dynamic|"
-    r"(gptq|awq)-int[48]|(gptq|awq)-[48]bit|quantized\.w[48]a(8|16)|mlx|mlx-[48]bit)$",
-    re.IGNORECASE,
+COPY_SUFFIX = (
+    r"(?i)[-_.](unsloth-bnb-4bit|bnb-[48]bit|[48]bit|int[48]|w4a16|w8a8|gptq|awq|hqq|exl2|gguf|fp16|bf16|fp8|fp8-dynamic|"
+    r"(gptq|awq)-int[48]|(gptq|awq)-[48]bit|quantized\.w[48]a(8|16)|mlx|mlx-[48]bit)$"
 )
 """What the name of a quantised or converted copy adds to the name of its base; the base's shape stays."""
 
-STEP = re.compile(r"(checkpoint|step|epoch|global_step|iter)[-_]?\d+|final|latest|last|best|hf|main|snapshots?", re.IGNORECASE)
+STEP = r"(?i)(checkpoint|step|epoch|global_step|iter)[-_]?\d+|final|latest|last|best|hf|main|snapshots?"
 """Directories inside a training output: the model's name is above them."""
 
 MAX_OVERRIDES = 4
@@ -176,7 +175,7 @@ def _copy(model_id: str) -> Lookup | None:
     """A quantised or converted copy, by the id of its base: the same owner's, else the one model of that name."""
     stem = model_id
     for _ in range(3):
-        stem, cut = COPY_SUFFIX.subn("", stem)
+        stem, cut = re.subn(COPY_SUFFIX, "", stem)
         if not cut:
             return None
         if found := _catalogued(stem) or _bare(_last(stem)):
@@ -194,7 +193,7 @@ def _path(model_id: str) -> Lookup | None:
         repository = "/".join(hub.split("--", 2)[1:])
         return _catalogued(repository) or _copy(repository)
     steps = 0
-    while len(parts) > 1 and STEP.fullmatch(parts[-1]):
+    while len(parts) > 1 and re.fullmatch(STEP, parts[-1]):
         parts.pop()
         steps += 1
     if not parts or not (rooted or steps or len(parts) > 2):
@@ -213,7 +212,7 @@ def _bare(name: str) -> Lookup | None:
     ids = catalogue.named(name)
     rows = [found.row for model_id in ids if (found := catalogue.find(model_id))]
     if not rows:
-        stem, cut = COPY_SUFFIX.subn("", name)
+        stem, cut = re.subn(COPY_SUFFIX, "", name)
         return _bare(stem) if cut and stem else None
     candidates = [catalogue.architecture(row) for row in rows]
     exact = all(_shape(other) == _shape(candidates[0]) for other in candidates)
