@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from memlint.extract import extract
-from memlint.fixes import fix_edits
+from memlint.fixes import FixEdits, fix_edits
 from memlint.project import Project
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "extraction"
@@ -42,15 +42,6 @@ WRITABLE = {
 """Dialect -> the keys that can be written into every file of it."""
 
 
-def changes() -> list[Any]:
-    return [
-        pytest.param(case, key, value, id=f"{case.name}-{key}-{value}")
-        for case in CASES
-        for key, values in CHANGES.items()
-        for value in values
-    ]
-
-
 def project_of(case: Path) -> tuple[str, Project]:
     """The entry of a case; its folder is the root, as the corpus defines."""
     entry = yaml.safe_load((case / "expected.yaml").read_text())["entry"]
@@ -61,20 +52,28 @@ def test_the_corpus_is_there() -> None:
     assert len(CASES) >= 56
 
 
-@pytest.mark.parametrize(("case", "key", "value"), changes())
-def test_written_back(case: Path, key: str, value: Any) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_written_back(case: Path) -> None:
     path, project = project_of(case)
     for index, run in enumerate(extract(path, project).runs):
-        fixed = fix_edits(run, {key: value}, project)
-        if fixed is None:
-            assert key not in WRITABLE.get(run.dialect, ()), f"{run.dialect} must be able to say {key} = {value}"
-            continue
-        again = project.with_texts(fixed.after)
-        after = extract(path, again).runs[index]
-        assert after.value(key) == value
-        assert fix_edits(after, {key: value}, again).edits == ()  # type: ignore[union-attr]
-        for changed, source in fixed.after.items():
-            assert_only_meant(fixed.before[changed].text, source.text, changed)
+        for key, values in CHANGES.items():
+            for value in values:
+                fixed = fix_edits(run, {key: value}, project)
+                if fixed is None:
+                    assert key not in WRITABLE.get(run.dialect, ()), f"{run.dialect} must be able to say {key} = {value}"
+                elif fixed.edits:
+                    assert_written(path, index, key, value, fixed, project)
+
+
+def assert_written(path: str, index: int, key: str, value: Any, fixed: FixEdits, project: Project) -> None:
+    again = project.with_texts(fixed.after)
+    after = extract(path, again).runs[index]
+    assert after.value(key) == value
+    repeated = fix_edits(after, {key: value}, again)
+    assert repeated is not None
+    assert repeated.edits == (), "fixing twice changes nothing"
+    for changed, source in fixed.after.items():
+        assert_only_meant(fixed.before[changed].text, source.text, changed)
 
 
 def assert_only_meant(before: str, after: str, path: str) -> None:
