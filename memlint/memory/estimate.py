@@ -20,6 +20,10 @@ DEFAULT_CONTEXT = (300 << 20, 520 << 20, 900 << 20)
 NVML on an A100 have been seen, driver reserve included."""
 
 
+EAGER_CONTEXT = (1000 << 20, 1343 << 20, 1500 << 20)
+"""Before lazy module loading: 1343 MiB on a V100 in 2022 (transformers documentation of 4.20, "perf_train_gpu_one")."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Figures:
     """One scenario's bytes."""
@@ -46,7 +50,7 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         expected.required,
         int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening))),
     )
-    context = (gpu.context_low, gpu.context_bytes, gpu.context_high) if gpu is not None else DEFAULT_CONTEXT
+    context = EAGER_CONTEXT if expected.setup.stack.eager_context else (gpu.context_low, gpu.context_bytes, gpu.context_high) if gpu is not None else DEFAULT_CONTEXT
     device = Interval(reserved.low + context[0], reserved.expected + context[1], reserved.high + context[2])
     top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")

@@ -57,7 +57,8 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
     """Bytes of each state tensor of one parameter."""
     name = setup.optimizer
     size = FP32 if setup.master_weights else step_itemsize(setup, p)
-    if name in STATELESS:
+    if name in STATELESS or name.startswith("paged"):
+        # Paged states are managed memory outside torch's allocator (bitsandbytes 0.50 `functional.py`, `get_paged`).
         return ()
     if name in EIGHT_BIT:
         if p.numel < 4096 or (p.kind == "embedding" and name != "adamw_torch_8bit"):
@@ -73,8 +74,6 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
         return (p.numel // 2, p.numel // 2, blocks, blocks)
     if name == "adamw_torch_fp8":
         return (p.numel, p.numel)
-    if name.startswith("paged"):
-        return ()  # managed memory: outside torch's allocator, paged out under pressure (bitsandbytes `functional.py` `get_paged`)
     if name in PAGED_32:
         return (p.numel * FP32,) * (1 if "lion" in name or "rmsprop" in name else 2)
     if name == "adafactor":

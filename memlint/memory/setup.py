@@ -197,12 +197,12 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     compute = facts.get("quantization.compute_dtype", None)
     return Setup(
         weight_itemsize=weight,
-        norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", dtype), weight),
+        norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", ""), weight),
         autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
         batch=int(batch) * (2 if objective in PAIRED else 1),
         sequence=int(sequence),
         packed=packing,
-        accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1,
+        accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1 or stack.zeroes_in_place,
         attention=str(attention),
         padding_mask=not packing and int(batch) > 1 and not flash and stack.pads,
         objective=str(objective),
@@ -225,7 +225,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         bits=int(facts.get("quantization.bits", 4) or 4),
         compute_itemsize=ITEMSIZES.get(compute, 2 if mixed or weight == 2 else 4),
         quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
-        kernels=frozenset(facts.get("kernels", ()) or ()) | (FUSED_BY_COMPILE if facts.get("compile", False) else frozenset()),
+        kernels=frozenset(facts.get("kernels", ()) or ()) | _fused_by_compile(bool(facts.get("compile", False)), stack, str(logits)),
         compiled=bool(facts.get("compile", False)),
         optimizer=optimizer,
         foreach=bool(facts.get("optimizer.foreach", optimizer in ("adamw_torch", "sgd") and stack.foreach_by_default)),
@@ -264,13 +264,21 @@ PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
 second, mismatched set for its KL term)."""
 
 
-FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu", "cross_entropy"})
+FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu"})
 """What inductor's partitioner recomputes in backward instead of keeping it (torch 2.5 and later, `_functorch/partitioners.py`): the
 element-wise chains around the matrix products, whose hand-fused kernels keep the same tensors."""
 
 CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
 TASK_HEADS = ("classifier", "score", "qa_outputs")
 """Heads that PEFT trains in full under a classification task type (peft 0.21.2, `peft_model.py`)."""
+
+
+def _fused_by_compile(compiled: bool, stack: Stack, logits: str) -> frozenset[str]:
+    """The fusions of a compiled model. The loss is compiled too where the framework compiles it: torchtune's chunked loss, torchtitan
+    from January 2025 (`torchtitan/train.py`, "compile loss")."""
+    if not compiled:
+        return frozenset()
+    return FUSED_BY_COMPILE | (frozenset({"cross_entropy"}) if logits == "chunked" or stack.compiles_loss else frozenset())
 
 
 class _Facts:

@@ -60,8 +60,14 @@ class Stack:
     """Model types whose FlashAttention-2 class expands K and V itself: transformers before 4.48 (4.45.2 and 4.36.2 read)."""
     boolean_masks: bool
     """SDPA gets a boolean mask: transformers 4.53 and later (`masking_utils.py`)."""
+    compiles_loss: bool
+    """torch.compile covers the loss too: torchtitan since 2025."""
     foreach_by_default: bool
-    """torch.optim picks the multi-tensor implementation on CUDA: torch 2.0 and later."""
+    """torch.optim picks the multi-tensor implementation on CUDA: torch 2.0 and later; torchtune's recipes ask for `fused`."""
+    zeroes_in_place: bool
+    """`zero_grad` fills gradients with zeros instead of dropping them: the default before torch 2.0."""
+    eager_context: bool
+    """CUDA loads every kernel at start: before lazy module loading (CUDA 11.7, torch 1.13)."""
     old: bool
     """Before mid-2024 (torch before 2.3): kernels whose temporaries have not been read."""
 
@@ -99,7 +105,10 @@ def stack_of(run: TrainingRun) -> Stack:
         repeats_kv_sdpa=transformers < (4, 54),
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
         boolean_masks=transformers >= (4, 53),
-        foreach_by_default=torch >= (2, 0),
+        compiles_loss=name == "torchtitan" and not re.search(r"2024", str(versions.get("torchtitan") or "2025")),
+        foreach_by_default=torch >= (2, 0) and name != "torchtune",
+        zeroes_in_place=torch < (2, 0) or transformers < (4, 26),
+        eager_context=transformers < (4, 25) or torch < (1, 13),
         old=torch < (2, 3) or transformers < (4, 40),
     )
 
