@@ -43,6 +43,7 @@ def read_script(
     """
     if not could_train(source.text):
         return Extraction()
+    from memlint.frameworks.habits import habits
     from memlint.frameworks.library import Frameworks
     from memlint.frameworks.runs import distinct_runs
     from memlint.frameworks.state import Collected
@@ -51,7 +52,7 @@ def read_script(
 
     pinned = getattr(project, "pinned", None) or {}
     context = Context(versions_for(source.path, pinned), source.path, project, getattr(command, "directory", None))
-    collected = Collected(context, source.path)
+    collected = Collected(context, source.path, problems=habits(source, locate))
     try:
         run_script(source, Frameworks(collected), project, command, locate)
     except ReadError as error:

@@ -10,6 +10,7 @@ from memlint.facts import Fact, Origin, Site, Status, default, fixed, unknown
 from memlint.facts.keys import normalise
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import flat, plain
+from memlint.frameworks.optimizers import optimizer_facts
 from memlint.frameworks.parallel import mixed_precision, offload_facts, wrap_policy
 from memlint.frameworks.state import Collected, Event, instances
 from memlint.read.document import flatten
@@ -32,7 +33,7 @@ def complete(
     elif name == "Fabric":
         _fabric(facts, owner)
     elif ".engine" in owner.slots:
-        _engine(collected, facts, owner)
+        _engine(machine, collected, facts, owner)
 
 
 def _accelerate(machine: Machine, collected: Collected, facts: dict[str, Fact], accelerator: Instance) -> None:
@@ -110,7 +111,32 @@ def _config(collected: Collected, config: Fact) -> dict[str, Fact]:
     return deepspeed.engine_facts(flatten(document), collected.context.versions)
 
 
-def _engine(collected: Collected, facts: dict[str, Fact], engine: Instance) -> None:
+def _engine_steps(machine: Machine, collected: Collected, config: Fact, added: dict[str, Fact]) -> Fact:
+    """Accumulation that a configuration leaves to DeepSpeed: the global batch over micro batch and world size, else 1."""
+    whole = _native(collected, config).get("train_batch_size")
+    micro = added.get("batch.micro_batch_size")
+    if whole is None or micro is None:
+        return default(1, "deepspeed default")
+    launcher = getattr(machine.launch, "launcher", None) or {}
+    gpus, nodes = launcher.get("parallel.gpus"), launcher.get("parallel.nodes") or default(1, "one node")
+    if gpus is None:
+        return unknown("train_batch_size and the number of GPUs decide it", engine_place(config))
+    return derive(lambda total, size, g, n: total // (size * g * n), whole, micro, gpus, nodes)
+
+
+def engine_place(config: Fact) -> Any:
+    """Where an engine configuration is written."""
+    return config.origin[0].span if config.origin else None
+
+
+def _native(collected: Collected, config: Fact) -> dict[str, Fact]:
+    if isinstance(config.value, Table) and config.known:
+        return flat(config.value)
+    document = collected.context.follow(plain(config))
+    return flatten(document) if document is not None else {}
+
+
+def _engine(machine: Machine, collected: Collected, facts: dict[str, Fact], engine: Instance) -> None:
     call = engine.call
     facts["framework.name"] = fixed("deepspeed", call.span)
     config = call.argument("config") or call.argument("config_params")
@@ -125,7 +151,9 @@ def _engine(collected: Collected, facts: dict[str, Fact], engine: Instance) -> N
     own = call.kwargs.get("optimizer")
     keep = own is not None and not (own.known and own.value is None)
     if "batch.gradient_accumulation_steps" not in added:
-        added["batch.gradient_accumulation_steps"] = default(1, "deepspeed default")
+        added["batch.gradient_accumulation_steps"] = _engine_steps(machine, collected, config, added)
+    if keep and own is not None:
+        facts |= optimizer_facts(own)
     facts |= {k: f for k, f in added.items() if not (k == "optimizer.name" and keep)}
     facts["parallel.strategy"] = added["parallel.strategy"]
 

@@ -25,7 +25,9 @@ OTHER_CLASSES = frozenset({"ModelConfig", "ScriptArguments", "DatasetMixtureConf
 
 def is_arguments(root: str, name: str) -> bool:
     """Whether a class holds training arguments."""
-    return name in ARGUMENT_CLASSES or (name in OBJECTIVES and root in {"trl", "unsloth"}) or name == "UnslothTrainingArguments"
+    if root == "trl":
+        return name.endswith("Config") and name not in OTHER_CLASSES
+    return name in ARGUMENT_CLASSES or (name in OBJECTIVES and root == "unsloth") or name == "UnslothTrainingArguments"
 
 
 def new_arguments(machine: Machine, name: str, call: Call, versions: Versions) -> Fact:
@@ -59,6 +61,8 @@ def config_class(instance: Instance) -> tuple[str, str]:
     name = class_name(instance)
     if name in OBJECTIVES or name in OTHER_CLASSES:
         return "trl", name
+    if root_of(instance) == "trl":
+        return "trl", "_BaseConfig"
     return "transformers", "Seq2SeqTrainingArguments" if name.startswith("Seq2Seq") else "TrainingArguments"
 
 

@@ -11,6 +11,7 @@ from memlint.frameworks.configurations import (
     is_arguments,
     new_arguments,
 )
+from memlint.frameworks.freezing import freeze
 from memlint.frameworks.lengths import record_block, record_tokenization
 from memlint.frameworks.lightning import fitted, is_lightning_trainer
 from memlint.frameworks.models import (
@@ -18,6 +19,7 @@ from memlint.frameworks.models import (
     MODEL,
     PEFT_CONFIGS,
     is_model,
+    is_diffusion_model,
     is_model_class,
     load,
     model_method,
@@ -31,6 +33,7 @@ from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import probe
 from memlint.frameworks.state import Collected, instances
 from memlint.frameworks.trainers import is_trainer, new_trainer, trained
+from memlint.read.pyeval.builtins import attributes_of
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
@@ -170,6 +173,9 @@ class Frameworks(CommandLines):
     def _model(self, machine: Machine, root: str, head: str, method: str, call: Call) -> Fact | None:
         if root in {"timm", "torchvision"}:
             return self._vision(root, head, call)
+        if root == "diffusers":
+            loads = method == "from_pretrained" and is_diffusion_model(head)
+            return load(head, call, **{".diffusion": True}) if loads else None
         if root not in {"transformers", "peft", "sentence_transformers", "optimum", "trl", "deepspeed"}:
             return None
         if head.endswith("Config") and head not in _NOT_MODEL_CONFIGS and method in {"", "from_pretrained", "for_model", "from_dict"}:
@@ -332,6 +338,8 @@ class Frameworks(CommandLines):
         if is_optimizer(value) and name == "step":
             loops.record(machine, "step", owner, call.span)
             return fixed(None)
+        if name == "save_hyperparameters":
+            return _hyperparameters(machine, value, call)
         if name == "__call__" and isinstance(value.cls, Class):
             return self._module_call(machine, owner, value, call)
         if isinstance(value.cls, Class) and root == "torch":
@@ -418,8 +426,9 @@ class Frameworks(CommandLines):
                 return fixed(0, span)
         if tail == "DataLoader" and name in {"batch_size"}:
             return owner.call.argument("batch_size", 1)
-        if isinstance(owner.cls, Class) and name == "hparams" and root == "lightning":
-            return fixed(owner, span)
+        if name == "hparams" and ".hparams" in owner.slots:
+            hparams: Fact = owner.slots[".hparams"]
+            return hparams
         return super().attribute(machine, owner, name, span)
 
     def construct(self, machine: Machine, instance: Instance, call: Call) -> None:
@@ -444,6 +453,11 @@ class Frameworks(CommandLines):
         """See `Library.loop_ended`."""
         loops.loop_ended(machine, self.collected, loop)
 
+    def assigned(self, machine: Machine, owner: Fact, name: str, value: Fact) -> None:
+        """See `Library.assigned`."""
+        if name == "requires_grad":
+            freeze(machine, owner, value)
+
     def strided(self, machine: Machine, step: Fact, span: Span) -> None:
         """See `Library.strided`."""
         if machine.observing:
@@ -459,6 +473,17 @@ class Frameworks(CommandLines):
                     or tail in _QUANTIZERS or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto")))
                     or tail in {"get_peft_model", "prepare_model_for_kbit_training", "is_bfloat16_supported"})  # fmt: skip
         return False
+
+
+def _hyperparameters(machine: Machine, owner: Instance, call: Call) -> Fact:
+    """Lightning's `save_hyperparameters()`: the constructor's arguments become `self.hparams`."""
+    given = dict(machine.frame.scope.slots)
+    given.pop(next(iter(given), ""), None)
+    if call.args and isinstance(call.args[0].value, Instance):
+        given = attributes_of(call.args[0].value)
+    hparams = Instance(Symbol("lightning.AttributeDict"), call, {k: f for k, f in given.items() if isinstance(f, Fact)})
+    machine.write(owner, ".hparams", fixed(hparams, call.span))
+    return fixed(None, call.span)
 
 
 def look_into(machine: Machine, call: Call) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks import accelerators
 from memlint.frameworks.contexts import autocast_mode, without_gradients
+from memlint.frameworks.freezing import trainable_modules
 from memlint.frameworks.lengths import sequence_length
 from memlint.frameworks.models import is_model, model_facts, models_in
 from memlint.frameworks.names import canonical
@@ -133,7 +134,7 @@ def _run(machine: Machine, collected: Collected, backwards: list[Event], steps: 
             facts.pop("loss.logits", None)
         else:
             facts["loss.logits"] = default("full", "the model's own loss")
-        facts |= wrapping_facts(model)
+        facts |= wrapping_facts(model) | trainable_modules(model)
     else:
         reason = f"the model `{model.cls.name}` is written in the script" if model is not None else "the model is not followed"
         facts["model.id"] = unknown(reason, model.call.span if model is not None else event.span)
@@ -152,6 +153,9 @@ def _run(machine: Machine, collected: Collected, backwards: list[Event], steps: 
     facts |= _batch(event, calls, sites)
     facts |= _accumulation(event, mine)
     facts |= sequence_length(collected)
+    others = {id(m): m for c in calls if without_gradients(c.contexts) for p in c.parents[:1] for v in possible(p) for m in _owned(v)}
+    if any(other is not model for other in others.values()):
+        facts["reference_model"] = unknown("another model, without gradients, takes part in the loss", event.span)
     facts.setdefault("reference_model", default("none", "one model is trained"))
     facts["framework.name"] = fixed("pytorch", event.span)
     accelerators.complete(machine, collected, facts, event, mine, model)

@@ -14,7 +14,7 @@ from memlint.frameworks.names import canonical, class_name
 from memlint.frameworks.native import arguments, place, plain
 from memlint.frameworks.state import instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible
+from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible
 from memlint.source import Span
 from memlint.versions import Versions
 
@@ -31,6 +31,11 @@ _NOT_MODELS = re.compile(r"(Config|Tokenizer|TokenizerFast|Processor|Extractor|P
 def is_model_class(name: str) -> bool:
     """Whether a transformers-like class name is a model's."""
     return bool(_MODEL_CLASS.match(name)) and not _NOT_MODELS.search(name)
+
+
+def is_diffusion_model(name: str) -> bool:
+    """Whether a diffusers class is a network (and no scheduler or pipeline)."""
+    return bool(re.search(r"(Model|ModelV\d|AutoencoderKL\w*|UNet\w*|AutoencoderTiny|VQModel)$", name))
 
 
 def load(name: str, call: Call, **state: Any) -> Fact:
@@ -145,6 +150,8 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
         _prequantized(facts)
     facts.update(_mutations(model, facts, versions))
     facts.update(_adapter(model, versions, sites))
+    if ".diffusion" in model.slots:
+        facts["objective"] = default("diffusion", f"the class {name}")
     return facts, sites
 
 
@@ -246,9 +253,6 @@ def _mutations(model: Instance, facts: dict[str, Fact], versions: Versions) -> d
         changed["checkpointing.offload"] = plain(offload)
     if ".compiled" in model.slots:
         changed["compile"] = fixed(True, model.slots[".compiled"].span)
-    trainable = model.slots.get(".trainable")
-    if isinstance(trainable, Fact) and trainable.known:
-        changed["trainable.modules"] = trainable
     return changed
 
 
@@ -325,10 +329,9 @@ def model_method(
         machine.write(model, ".checkpointing", given)
     elif name == "requires_grad_":
         on = call.args[0] if call.args else fixed(True)
-        if on.known and on.value is False:
-            machine.write(model, ".frozen", fixed(True, call.span))
-        elif on.known:
-            machine.write(model, ".frozen", fixed(False, call.span))
+        if on.known:
+            machine.write(model, ".frozen", fixed(on.value is False, call.span))
+            machine.write(model, ".trainable", fixed(Array(()), call.span) if on.value is False else None)
     elif name in {"merge_and_unload", "unload"}:
         machine.write(model, ".adapter", fixed(None, call.span))
     elif name == "add_adapter":

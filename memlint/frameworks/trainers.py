@@ -11,6 +11,7 @@ from memlint.dialects.trl import OBJECTIVES, TRAINERS, reference_model, string_m
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks.configurations import config_class, native_arguments
 from memlint.frameworks.configurations import site as arguments_site
+from memlint.frameworks.freezing import trainable_modules
 from memlint.frameworks.lengths import sequence_length
 from memlint.frameworks.models import adapter_of, model_facts, models_in
 from memlint.frameworks.names import class_name, root_of
@@ -47,7 +48,18 @@ _ON_TRAINER = frozenset({"max_seq_length", "max_length", "packing", "max_prompt_
 
 def is_trainer(root: str, name: str) -> bool:
     """Whether a library class trains by `train()`."""
-    return name in _TRAINER_NAMES and root in {"transformers", "trl", "unsloth", "sentence_transformers", "optimum"}
+    if root == "trl":
+        return name.endswith("Trainer")
+    return name in _TRAINER_NAMES and root in {"transformers", "unsloth", "sentence_transformers", "optimum"}
+
+
+_BASE = "_BaseConfig"
+"""The base of TRL's configuration classes, which stands for those of its experimental trainers."""
+
+
+def is_trl(trainer: Instance) -> bool:
+    """Whether TRL's defaults hold for a trainer."""
+    return class_name(trainer) in TRAINERS or root_of(trainer) == "trl"
 
 
 def new_trainer(machine: Machine, instance: Instance, call: Call) -> None:
@@ -69,7 +81,7 @@ def trained(machine: Machine, collected: Collected, trainer: Instance, call: Cal
 def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> TrainingRun:
     versions = collected.context.versions
     name = class_name(trainer)
-    trl = name in TRAINERS
+    trl = is_trl(trainer)
     sites: list[Site] = []
     facts, native, cls = _arguments(collected, trainer, name, sites)
     model_part = _model(machine, trainer, native, trl, collected, sites)
@@ -108,7 +120,7 @@ def _arguments(
 ) -> tuple[dict[str, Fact], dict[str, Fact], str]:
     """Canonical facts of the trainer's arguments, its native arguments, and the configuration class."""
     versions = collected.context.versions
-    cls = TRAINERS.get(name, "TrainingArguments")
+    cls = TRAINERS.get(name, _BASE if is_trl(trainer) else "TrainingArguments")
     given = trainer.slots.get("args")
     extra = {k: f for k, f in trainer.slots.items() if k in _ON_TRAINER and isinstance(f, Fact)}
     options: list[tuple[dict[str, Fact], dict[str, Fact]]] = []
@@ -130,6 +142,8 @@ def _arguments(
 
 
 def _facts(cls: str, native: dict[str, Fact], config: Instance | None, versions: Any) -> dict[str, Fact]:
+    if cls == _BASE:
+        return training_arguments(native, versions, library="trl", class_name=_BASE)
     if cls not in OBJECTIVES:
         library, own = config_class(config) if config is not None else ("transformers", "TrainingArguments")
         return training_arguments(native, versions, library=library, class_name=own)
@@ -157,6 +171,8 @@ def _model(
             model = call_value(machine, init, Call("model_init", (), {}, trainer.call.span))
         else:
             reason = str(trainer.slots.get(".open") or "no model is given to the trainer")
+            if isinstance(model, Fact) and model.status is Status.DEFAULT:
+                reason = "the model's name is None unless the launch gives one"
             return {"model.id": unknown(reason, trainer.call.span)}
     options: list[dict[str, Fact]] = []
     for value in model.values:
@@ -165,6 +181,7 @@ def _model(
         inner = models_in(value)
         if inner:
             found, more = model_facts(inner[0], versions)
+            found |= trainable_modules(inner[0])
             sites.extend(more)
             if ".unsloth" in inner[0].slots:
                 found["framework.name"] = fixed("unsloth", inner[0].call.span)
@@ -241,7 +258,7 @@ def _peft_argument(trainer: Instance, facts: dict[str, Fact], collected: Collect
         return
     facts |= found
     quantized = facts.get("quantization.method")
-    if class_name(trainer) in TRAINERS and quantized is not None and quantized.value in ("bnb_4bit", "bnb_8bit"):
+    if is_trl(trainer) and quantized is not None and quantized.value in ("bnb_4bit", "bnb_8bit"):
         note = f"{collected.context.versions.note('trl')} casts adapters of a quantized base"
         facts["adapter.dtype"] = default("bfloat16", note)
 
@@ -252,6 +269,9 @@ def _objective(trainer: Instance, facts: dict[str, Fact]) -> None:
         fact = facts.get("objective")
         if fact is not None and fact.status is Status.DEFAULT:
             facts["objective"] = Fact(fact.value, Status.FIXED, (Origin(trainer.call.span), *fact.origin))
+        return
+    if is_trl(trainer):
+        facts["objective"] = fixed(name.removesuffix("Trainer").lower(), trainer.call.span)
         return
     head = facts.get("objective")
     if head is not None and head.known:
@@ -311,7 +331,7 @@ def _framework(trainer: Instance, model: dict[str, Fact], call: Call) -> Fact:
     if named is not None:
         return named
     root = root_of(trainer)
-    name = "trl" if class_name(trainer) in TRAINERS else {"optimum": "transformers"}.get(root, root)
+    name = "trl" if is_trl(trainer) else {"optimum": "transformers"}.get(root, root)
     return fixed(name, call.span)
 
 

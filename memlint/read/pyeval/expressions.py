@@ -40,6 +40,8 @@ from memlint.source import Span
 
 MAX_DISPLAY = 2_000
 """Longest list or dict display whose members are evaluated."""
+MAX_ALTERNATIVES = 8
+"""Entries of a dict up to which an unknown key gives a closed set."""
 MAX_MEMBERS = 64
 """Longest known sequence that a comprehension walks member by member."""
 
@@ -150,6 +152,8 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
     if isinstance(value, str) and name in {"parent", "name", "stem", "suffix"}:
         path = PurePosixPath(value)
         return fixed(str(getattr(path, name)), span)
+    if name == "value" and constant(value):
+        return fixed(value, span)  # a member of an enumeration
     if isinstance(value, (Table, Array, str, bytes)):
         return fixed(Bound(fixed(value), name), span)
     return opaque(f"`.{name}` of something that is not followed", f"attribute:{name}", (owner,), span)
@@ -172,6 +176,8 @@ def _is_property(decorator: Fact) -> bool:
 def set_attribute(machine: Machine, owner: Fact, name: str, value: Fact) -> None:
     """`owner.name = value`; an owner that is one of several gets it as one more possibility."""
     targets = [v for v in possible(owner) if isinstance(v, (Instance, Module, Class, Table))]
+    if not targets:
+        machine.library.assigned(machine, owner, name, value)
     for target in targets:
         slots = target if isinstance(target, (Instance, Table)) else target.scope
         old = slots.slots.get(name)
@@ -222,6 +228,10 @@ def get_item(machine: Machine, owner: Fact, key: Fact, span: Span) -> Fact:
     """`owner[key]`."""
     from memlint.read.pyeval.environment import variable
 
+    if key.status is Status.UNKNOWN and owner.known and isinstance(owner.value, Table):
+        rows = [fact for _, fact in owner.value.entries()]
+        if not owner.value.open and 0 < len(rows) <= MAX_ALTERNATIVES:
+            return linked(merge(rows, reason=key.reason), span, "one of the dict's values")
     if owner.status is Status.UNKNOWN or key.status is Status.UNKNOWN:
         reason = owner.reason if owner.status is Status.UNKNOWN else key.reason
         return opaque(reason, "item", (owner, key), span)

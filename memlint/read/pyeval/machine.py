@@ -108,6 +108,9 @@ class Library:
     def loop_ended(self, machine: Machine, loop: Loop) -> None:
         """The outermost loop of the script has ended."""
 
+    def assigned(self, machine: Machine, owner: Fact, name: str, value: Fact) -> None:
+        """An attribute of something unknown was set (`parameter.requires_grad = False`)."""
+
     def strided(self, machine: Machine, step: Fact, span: Span) -> None:
         """Something is cut in blocks of `step` members."""
 
