@@ -9,6 +9,8 @@ One line per `model_type`, sorted: the type, a tab, a JSON object of
     names      standard name -> native name (`attribute_map`), e.g. {"hidden_size": "n_embd"}
     derived    key -> how the class computes it from other keys when it is absent (see `memlint/models/derive.py`)
 
+and one line per configuration class: `=LlamaConfig`, a tab, its `model_type` as a JSON string.
+
 A key whose value follows from others cannot be a default: `head_dim` of a Llama with `hidden_size` 2048 is not 128. Such
 keys are found by doubling every integer of the default configuration and looking at what else changes; the rule is the
 first candidate that reproduces every one of these configurations. A key for which no candidate does is left out.
@@ -146,9 +148,12 @@ def main() -> None:
         f"{kind}\t{json.dumps(describe(classes[kind], defaults), separators=(',', ':'), ensure_ascii=True)}"
         for kind in sorted(classes)
     ]
+    by_class = {cls.__name__: kind for kind, cls in sorted(classes.items(), reverse=True)}
+    by_class |= {cls.__name__: cls.model_type for cls in classes.values() if cls.model_type in classes}
+    lines = [f"={name}\t{json.dumps(kind)}" for name, kind in sorted(by_class.items())] + lines
     header = f"#\ttransformers {transformers.__version__}"
     TARGET.write_text("\n".join([header, *lines]) + "\n", encoding="ascii", newline="\n")
-    print(f"{len(lines)} model types, {TARGET.stat().st_size} bytes")
+    print(f"{len(classes)} model types, {TARGET.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -171,8 +171,14 @@ def _at_interval(rule: list[Any], config: Mapping[str, Any]) -> list[Any]:
 
 def described_type(kind: str) -> Mapping[str, Any]:
     """What transformers' class for a model type assumes: `defaults`, `names`, `derived`; empty for an unknown type."""
-    line = table.get(DEFAULTS, kind) if kind and not kind.startswith("#") else None
+    line = table.get(DEFAULTS, kind) if kind and not kind.startswith(("#", "=")) else None
     return json.loads(line) if line else {}
+
+
+def model_type_of(config_class: str) -> str | None:
+    """The `model_type` of a configuration class of transformers by its name (`GPT2Config` -> `gpt2`)."""
+    line = table.get(DEFAULTS, f"={config_class}")
+    return json.loads(line) if line else None
 
 
 def text_part(config: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memlint.models import from_config, table
-from memlint.models.config import fill
+from memlint.models.config import fill, model_type_of
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_configs.json").read_text(encoding="ascii"))
 
@@ -29,6 +29,24 @@ def test_the_filled_configuration_is_what_transformers_makes(case: dict[str, Any
 
 def test_the_class_defaults_are_of_the_recorded_version() -> None:
     assert table.origin("class_defaults.tsv") == f"transformers {RECORDED['transformers']}"
+
+
+@pytest.mark.parametrize(
+    ("config_class", "model_type"),
+    [
+        ("GPT2Config", "gpt2"),
+        ("LlamaConfig", "llama"),
+        ("GPTNeoXConfig", "gpt_neox"),
+        ("XLMRobertaConfig", "xlm-roberta"),
+        ("DebertaV2Config", "deberta-v2"),
+        ("Qwen2_5_VLConfig", "qwen2_5_vl"),
+        ("Gemma3TextConfig", "gemma3_text"),
+        ("MyConfig", None),
+        ("", None),
+    ],
+)
+def test_model_types_of_configuration_classes(config_class: str, model_type: str | None) -> None:
+    assert model_type_of(config_class) == model_type
 
 
 def test_standard_and_native_names_both_work() -> None:
@@ -102,9 +120,16 @@ def test_configurations_from_other_libraries_are_read_as_far_as_they_go() -> Non
         {"model_type": "deepseek_v3", "megatron_config": {"moe_ffn_hidden_size": 0, "moe_shared_expert_intermediate_size": 1}},
         {"text_config": {"text_config": {"text_config": {"text_config": {"text_config": {"hidden_size": 1}}}}}},
         {"model_type": "#\t"},
+        {"model_type": "=GPT2Config"},
         {"model_type": "llama\nmistral"},
         {1: 2},
     ],
 )
 def test_nonsense_never_raises(config: dict[Any, Any]) -> None:
     from_config(config)
+
+
+def test_every_line_of_the_class_defaults_is_found() -> None:
+    """The search by halves needs the file sorted; each line must come back as it stands."""
+    for key, value in table.items("class_defaults.tsv"):
+        assert table.get("class_defaults.tsv", key) == value
