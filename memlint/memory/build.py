@@ -38,6 +38,8 @@ class Builder:
     setup: Setup
     model_type: str
     layer: int = -1
+    parent: str = ""
+    """Which part of a block the next linears belong to: `attn` or `mlp`."""
     parameters: list[Parameter] = field(default_factory=list)
     extra: list[Storage] = field(default_factory=list)
     """Memory that is held but is no parameter: quantisation statistics, buffers."""
@@ -140,7 +142,12 @@ class Builder:
                 return not head
             return re.search(wanted, name) is not None if wanted.isidentifier() else _matches(wanted, name)
         names = wanted if wanted is not None else MOST_TARGETS_BY_TYPE.get(self.model_type, ())
-        return any(name == target or target.endswith("." + name) for target in names)
+        return any(self._is_called(target, name) for target in names)
+
+    def _is_called(self, target: str, name: str) -> bool:
+        """Whether a target (`c_proj`, `attn.c_proj`, `self_attn.q_proj`) names this linear."""
+        *path, leaf = target.split(".")
+        return leaf == name and (not path or not self.parent or self.parent in path[-1] or path[-1] not in BLOCK_PARTS)
 
     def _adapt(self, layer: Linear) -> None:
         setup = self.setup
@@ -168,6 +175,8 @@ LORA_LIKE = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "a
 BASE_ONLY = {"ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "prefix_tuning", "adaption_prompt", "trainable_tokens",
              "llama_adapter", "llama_adapter_v2", "multitask_prompt_tuning", "cpt"}  # fmt: skip
 """PEFT methods that put nothing on the linears."""
+
+BLOCK_PARTS = {"attn", "self_attn", "attention", "self_attention", "mlp"}
 
 FROZEN_A = {"lora-fa"}
 """Of these, those that freeze A."""

@@ -104,7 +104,8 @@ class Setup:
 
     def saves(self, name: str) -> bool:
         """Whether PEFT trains a full copy of the module of this name."""
-        return bool(self.adapter) and any(name == m or m.endswith("." + name) for m in self.modules_to_save)
+        names = EMBEDDINGS if name in EMBEDDINGS else {name}
+        return bool(self.adapter) and any(m.rsplit(".", 1)[-1] in names for m in self.modules_to_save)
 
     def quantises(self, name: str, head: bool) -> bool:
         """Whether a linear's weight is stored packed."""
@@ -258,6 +259,9 @@ def workspace_bytes(gpu: Gpu | None) -> int:
     """torch 2.13 `aten/src/ATen/cuda/CublasHandlePool.cpp`: 4096 KiB x 2 + 16 KiB x 8; 32 MiB from Hopper on."""
     return 32 << 20 if gpu is not None and gpu.compute_capability >= (9, 0) else 8_519_680
 
+
+EMBEDDINGS = {"embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings"}
+"""What the families call the input embedding."""
 
 PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
 """Objectives whose forward pass sees two sequences per sample (TRL 1.16: chosen and rejected are concatenated; KTO computes a

@@ -171,6 +171,7 @@ def _block(
     two_norms = style.two_norms or bool(a.config.get("new_decoder_architecture")) or not parallel
     first = _layer_norm(b, "ln_1", hidden, norm_bias)
     widths = (q_width + 2 * kv_width,) if len(style.qkv) == 1 else (q_width, kv_width, kv_width)
+    b.parent = "attn"
     projections = [b.linear(n, hidden, w, attention_bias) for n, w in zip(style.qkv, widths, strict=True)]
     out = b.linear(
         style.out,
@@ -179,6 +180,7 @@ def _block(
         bias if style.attention_bias is None or a.model_type == "gpt_neo" else attention_bias,
     )
     second = _layer_norm(b, "ln_2", hidden, norm_bias) if two_norms else None
+    b.parent = "mlp"
     inner = a.intermediate_size or 4 * hidden
     up, down = b.linear(style.up, hidden, inner, bias), b.linear(style.down, inner, hidden, bias)
     act = a.activation or "gelu"

@@ -46,12 +46,14 @@ class Style:
     """None: from the config's `attention_bias`."""
     out_bias: bool | None = None
     mlp_bias: bool | None = None
+    halves_inner: bool = False
+    """The config's `intermediate_size` counts both halves of the gated MLP (Qwen 1, `modeling_qwen.py` of the hub)."""
     names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 STYLES = {
     "qwen2": Style(qkv_bias=True, out_bias=False),
-    "qwen": Style(qkv_bias=True, out_bias=False, fused_qkv=True, mlp_bias=False,
+    "qwen": Style(qkv_bias=True, out_bias=False, fused_qkv=True, mlp_bias=False, halves_inner=True,
                   names=("c_attn", "", "", "c_proj", "w2", "w1", "c_proj")),
     "qwen3": Style(qk_norm="head"),
     "gemma": Style(norm="gemma", scales_embedding=True),
@@ -209,6 +211,7 @@ def attention_of(
     b: Builder, a: Architecture, style: Style, head_dim: int, rotary: float, tables: list[tuple[Tensor, Tensor]]
 ) -> Callable[[Machine, Tensor], Tensor]:
     """Projections, query/key norms, rotary embedding, the attention core and the output projection."""
+    b.parent = "attn"
     hidden, heads = a.hidden_size or 0, a.heads or 1
     kv_heads = a.kv_heads or heads
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
@@ -256,7 +259,10 @@ def attention_of(
 
 def mlp_of(b: Builder, a: Architecture, style: Style) -> Callable[[Machine, Tensor], Tensor]:
     """The feed-forward part."""
+    b.parent = "mlp"
     hidden, inner = a.hidden_size or 0, a.intermediate_size or 0
+    if style.halves_inner:
+        inner //= 2
     bias = _flag(style.mlp_bias, a, "mlp_bias")
     names, act = style.names, a.activation or "silu"
     if style.fused_gate_up:
