@@ -55,6 +55,9 @@ def load_facts(class_name: str, native: Native, versions: Versions | None = None
         facts["model.attention"] = derive(lambda value: normalise("model.attention", text(value)), attention)
     elif legacy is not None and legacy.known and legacy.value is True:
         facts["model.attention"] = legacy.with_value("flash_attention_2")
+    placement = given(native, "device_map")
+    if placement is not None:
+        facts["model.device_map"] = derive(lambda value: value if isinstance(value, str) else "explicit", placement)
     labels = given(native, "num_labels")
     if labels is not None:
         facts["model.num_labels"] = derive(integer, labels)

@@ -42,6 +42,7 @@ def _keys() -> dict[str, Key]:
         ("model.id", "text", "hub id or local path, as written"),
         ("model.config", "mapping", "inline config of a model that is built, not loaded"),
         ("model.dtype", "text", "dtype in which the base weights are held on the GPU", DTYPES),
+        ("model.device_map", "text", "how the model is spread over devices: auto, balanced, sequential, or explicit"),
         ("model.attention", "text", "attention implementation", ATTENTIONS),
         ("model.checkpoint", "text", "the checkpoint as written, when model.id is its base architecture"),
         ("model.layers_override", "int", "number of layers actually built"),
