@@ -1,0 +1,120 @@
+"""The record is what the installed libraries do, and the tracer agrees with PyTorch itself where PyTorch can be asked."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+
+import pytest
+import torch
+import transformers
+
+from .engine import Engine
+from .families import BY_TYPE, FAMILIES
+from .fake_cuda import fake_cuda
+from .ledger import Ledger
+from .peaks import CASES, PEAKS, trace
+from .record import DEPTHS, RECORD, REGIMES, fields
+from .regime import Regime
+from .trace import step
+
+OLD = json.loads(RECORD.read_text())
+SAMPLED = (0, 5, 9, 16, 23)
+"""Each family re-traces one of these regimes by turns, and the first families all of them."""
+
+
+def sample() -> list[tuple[str, str]]:
+    """(model type, regime) pairs to trace again: few per family, all kinds of regime over all families."""
+    pairs = []
+    for number, (model_type, entry) in enumerate(OLD["families"].items()):
+        names = list(entry["regimes"])
+        chosen = SAMPLED if number < 4 else SAMPLED[number % len(SAMPLED) :][:1]
+        pairs += [(model_type, names[index % len(names)]) for index in chosen]
+    return pairs
+
+
+def test_the_record_states_the_installed_versions() -> None:
+    """A record of other versions would be compared with the wrong code."""
+    for name, recorded in OLD["versions"].items():
+        assert version(name).split("+")[0] == recorded
+
+
+def test_every_family_and_regime_is_recorded() -> None:
+    """Nothing that the tracer can run is left out of the record."""
+    for family in FAMILIES:
+        recorded = OLD["families"][family.model_type]
+        assert list(recorded["regimes"]) == [regime.name for regime in family.regimes(REGIMES)]
+        assert recorded["config"] == json.loads(json.dumps(dict(family.config)))
+
+
+def test_names_of_regimes_read_back() -> None:
+    """`parse` undoes `name`."""
+    assert [Regime.parse(regime.name) for regime in REGIMES] == list(REGIMES)
+
+
+@pytest.mark.parametrize(("model_type", "regime"), sample())
+def test_the_record_is_reproduced(model_type: str, regime: str) -> None:
+    """Tracing again gives the recorded bytes."""
+    again = [fields(step(BY_TYPE[model_type], depth, Regime.parse(regime))) for depth in DEPTHS]
+    assert again == OLD["families"][model_type]["regimes"][regime]
+
+
+def test_a_recorded_peak_is_reproduced() -> None:
+    """One whole training step at real size."""
+    case = next(case for case in CASES if case.model_type == "gpt2")
+    recorded = json.loads(PEAKS.read_text())["cases"][CASES.index(case)]
+    assert trace(case) == recorded["peaks"]
+
+
+def test_saved_bytes_are_those_of_real_tensors() -> None:
+    """On the CPU in float32 with eager attention, PyTorch packs for backward the bytes that the tracer sees alive."""
+    config = transformers.LlamaConfig(**BY_TYPE["llama"].at_depth(2), attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config).train()
+    ids = torch.ones(3, 160, dtype=torch.long)
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model(input_ids=ids, labels=ids, use_cache=False)
+    ours = step(BY_TYPE["llama"], 2, Regime("float32", attention="eager")).held
+    assert sum(storage.nbytes() for storage in kept.values()) == pytest.approx(ours, rel=0.002)
+
+
+def test_gradients_are_those_of_the_real_engine() -> None:
+    """The engine runs real tensors too: same gradients, bit by bit, with in-place accumulation and stolen first gradients."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**BY_TYPE["llama"].at_depth(2), attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config).train()
+    ids = torch.randint(0, 1000, (2, 16))
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad(set_to_none=True)
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    expected = gradients()
+    with Engine().active():
+        ours = gradients()
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+
+
+def test_the_ledger_sees_allocations_and_frees() -> None:
+    """1000 float32 take 4096 bytes (eight blocks of 512); a view takes none; the last reference frees."""
+    with fake_cuda():
+        ledger = Ledger()
+        with ledger:
+            x = torch.zeros(1000)
+            view = x[10:]
+            assert ledger.live == 4096
+            y = x + 1
+            assert (ledger.live, ledger.peak) == (8192, 8192)
+            del x, y
+            assert ledger.live == 4096
+            del view
+            assert (ledger.live, ledger.peak) == (0, 8192)
