@@ -26,7 +26,7 @@ TELL = (
 """The ways to tell memlint what a model is, for the report of an unknown one."""
 
 COPY_SUFFIX = (
-    r"(?i)[-_.](unsloth-bnb-4bit|bnb-[48]bit|[48]bit|int[48]|w4a16|w8a8|gptq|awq|hqq|exl2|gguf|fp16|bf16|fp8|fp8-dynamic|"
+    r"(?i)[-_.](unsloth-bnb-4bit|bnb-[48]bit|bnb-nf4|bnb-nf4-bf16|nf4|[48]bit|int[48]|w4a16|w8a8|gptq|awq|hqq|exl2|gguf|fp16|bf16|fp8|fp8-dynamic|"
     r"(gptq|awq)-int[48]|(gptq|awq)-[48]bit|quantized\.w[48]a(8|16)|mlx|mlx-[48]bit)$"
 )
 """What the name of a quantised or converted copy adds to the name of its base; the base's shape stays."""
