@@ -194,7 +194,8 @@ def evaluate(roots: list[Path], gpu: str | None = None) -> Result:
             got = runs[pairs[index]] if index in pairs else {}
             for key, bucket, verdict, want, (status, value) in judge(expected, got, gpu):
                 for score in (
-                    result.total, result.by["dialect"][case.get("dialect", "?")], result.by["case"][case["id"]], result.by["key"][key],
+                    result.total, result.by["dialect"][case.get("dialect", "?")], result.by["case"][case["id"]],
+                                            result.by["key"][key],
                 ):  # fmt: skip
                     score.add(verdict, status)
                 if verdict not in ("right", "ok", "soft"):

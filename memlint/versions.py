@@ -70,7 +70,6 @@ class Versions:
         return f"{library} {self.of(library).version}"
 
 
-
 def versions_for(path: str, pinned: Mapping[str, str] | None = None) -> Versions:
     """The versions in force for a file; `pinned` are versions stated by hand (`[tool.memlint]`), which win."""
     pins = dict(_pins_of(os.path.dirname(os.path.abspath(path))))  # noqa: PTH100, PTH120 - a hot path, called with strings

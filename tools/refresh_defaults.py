@@ -3,6 +3,7 @@
     python tools/refresh_defaults.py                     # the libraries installed beside this Python
     python tools/refresh_defaults.py DIR                 # every transformers/trl/peft/accelerate wheel in DIR, oldest first
     python tools/refresh_defaults.py --check             # exit 1 if an installed library differs from the recorded data
+    python tools/refresh_defaults.py --keys litgpt FILE...   # the keys that a framework accepts, into keys.json
 
 Defaults are the literal defaults of the fields of configuration classes, read from the abstract syntax tree. A field's history
 is a list of changes: `[since, default]`, where `since` is the first version *read* that has the default and `null` as a pair
@@ -25,47 +26,61 @@ from typing import Any
 
 DATA = Path(__file__).resolve().parent.parent / "memlint" / "defaults"
 
-TRAINING = """per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps bf16 fp16 bf16_full_eval
-fp16_full_eval gradient_checkpointing activation_checkpointing gradient_checkpointing_kwargs activation_checkpointing_kwargs
-optim optim_args eval_strategy evaluation_strategy do_eval prediction_loss_only eval_accumulation_steps auto_find_batch_size
-use_liger_kernel torch_compile fsdp fsdp_config deepspeed group_by_length train_sampling_strategy use_cpu no_cuda tf32
-torch_empty_cache_steps ddp_find_unused_parameters half_precision_backend dataloader_pin_memory use_cache""".split()
+TRAINING = (
+    "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps bf16 fp16 bf16_full_eval "
+    "fp16_full_eval gradient_checkpointing activation_checkpointing gradient_checkpointing_kwargs "
+    "activation_checkpointing_kwargs optim optim_args eval_strategy evaluation_strategy do_eval "
+    "prediction_loss_only eval_accumulation_steps auto_find_batch_size use_liger_kernel torch_compile fsdp "
+    "fsdp_config deepspeed group_by_length train_sampling_strategy use_cpu no_cuda tf32 torch_empty_cache_steps "
+    "ddp_find_unused_parameters half_precision_backend dataloader_pin_memory use_cache "
+)
 
-TRL = """max_length max_seq_length max_prompt_length max_completion_length max_target_length packing packing_strategy padding_free
-eval_packing dataset_text_field loss_type beta precompute_ref_log_probs reference_free num_generations num_iterations use_vllm
-vllm_mode vllm_gpu_memory_utilization vllm_tensor_parallel_size activation_offloading use_logits_to_keep model_init_kwargs
-pad_to_multiple_of truncation_mode use_peft cast_lm_head_to_fp32 mini_batch_size ppo_epochs response_length
-local_rollout_forward_batch_size reward_model_path lmbda max_new_tokens force_use_ref_model sync_ref_model
-vllm_enable_sleep_mode disable_dropout""".split()
+TRL = (
+    "max_length max_seq_length max_prompt_length max_completion_length max_target_length packing packing_strategy "
+    "padding_free eval_packing dataset_text_field loss_type beta precompute_ref_log_probs reference_free "
+    "num_generations num_iterations use_vllm vllm_mode vllm_gpu_memory_utilization vllm_tensor_parallel_size "
+    "activation_offloading use_logits_to_keep model_init_kwargs pad_to_multiple_of truncation_mode use_peft "
+    "cast_lm_head_to_fp32 mini_batch_size ppo_epochs response_length local_rollout_forward_batch_size "
+    "reward_model_path lmbda max_new_tokens force_use_ref_model sync_ref_model vllm_enable_sleep_mode "
+    "disable_dropout "
+)
 
-MODEL = """model_name_or_path dtype torch_dtype attn_implementation use_peft lora_r lora_alpha lora_dropout lora_target_modules
-lora_target_parameters lora_modules_to_save lora_task_type use_rslora use_dora load_in_8bit load_in_4bit bnb_4bit_quant_type
-use_bnb_nested_quant bnb_4bit_quant_storage""".split()
+MODEL = (
+    "model_name_or_path dtype torch_dtype attn_implementation use_peft lora_r lora_alpha lora_dropout "
+    "lora_target_modules lora_target_parameters lora_modules_to_save lora_task_type use_rslora use_dora "
+    "load_in_8bit load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant bnb_4bit_quant_storage "
+)
 
-LORA = """r target_modules lora_alpha lora_dropout modules_to_save use_dora use_rslora init_lora_weights layers_to_transform
-rank_pattern bias trainable_token_indices target_parameters""".split()
+LORA = (
+    "r target_modules lora_alpha lora_dropout modules_to_save use_dora use_rslora init_lora_weights "
+    "layers_to_transform rank_pattern bias trainable_token_indices target_parameters "
+)
 
-BNB = """load_in_8bit load_in_4bit llm_int8_skip_modules bnb_4bit_compute_dtype bnb_4bit_quant_type bnb_4bit_use_double_quant
-bnb_4bit_quant_storage""".split()
+BNB = (
+    "load_in_8bit load_in_4bit llm_int8_skip_modules bnb_4bit_compute_dtype bnb_4bit_quant_type "
+    "bnb_4bit_use_double_quant bnb_4bit_quant_storage "
+)
 
-FSDP = """sharding_strategy reshard_after_forward backward_prefetch auto_wrap_policy cpu_offload use_orig_params limit_all_gathers
-activation_checkpointing fsdp_version cpu_ram_efficient_loading min_num_params forward_prefetch sync_module_states""".split()
+FSDP = (
+    "sharding_strategy reshard_after_forward backward_prefetch auto_wrap_policy cpu_offload use_orig_params "
+    "limit_all_gathers activation_checkpointing fsdp_version cpu_ram_efficient_loading min_num_params "
+    "forward_prefetch sync_module_states "
+)
 
-DEEPSPEED_PLUGIN = """zero_stage offload_optimizer_device offload_param_device gradient_accumulation_steps gradient_clipping
-zero3_init_flag hf_ds_config is_train_batch_min""".split()
+DEEPSPEED_PLUGIN = (
+    "zero_stage offload_optimizer_device offload_param_device gradient_accumulation_steps gradient_clipping "
+    "zero3_init_flag hf_ds_config is_train_batch_min "
+)
 
-CLASSES: dict[str, dict[str, list[str]]] = {
+TRAINERS = "_Base Base OnPolicy SFT DPO KTO ORPO CPO BCO Reward PRM GRPO RLOO PPO PPOv2 GKD OnlineDPO XPO NashMD"
+
+CLASSES: dict[str, dict[str, str]] = {
     "transformers": {"TrainingArguments": TRAINING, "Seq2SeqTrainingArguments": TRAINING, "BitsAndBytesConfig": BNB},
-    "trl": {
-        **{
-            f"{name}Config": TRAINING + TRL
-            for name in "_Base Base OnPolicy SFT DPO KTO ORPO CPO BCO Reward PRM GRPO RLOO PPO PPOv2 GKD OnlineDPO XPO NashMD".split()
-        },
-        "ModelConfig": MODEL,
-    },
+    "trl": {**{f"{name}Config": TRAINING + TRL for name in TRAINERS.split()}, "ModelConfig": MODEL},
     "peft": {"LoraConfig": LORA},
     "accelerate": {"FullyShardedDataParallelPlugin": FSDP, "DeepSpeedPlugin": DEEPSPEED_PLUGIN},
 }
+"""Library -> class -> its recorded fields, separated by spaces."""
 
 
 def sources(place: Path, package: str) -> Iterator[tuple[str, str]]:
@@ -140,11 +155,25 @@ def read_release(place: Path, package: str) -> dict[str, dict[str, Any]]:
         if not any(f"class {name}" in text for name in wanted):
             continue
         for name, bases, fields in class_fields(text, set(wanted)):
-            kept = {field: value for field, value in fields.items() if field in wanted[name]}
+            kept = {field: value for field, value in fields.items() if field in wanted[name].split()}
             # a class that moved leaves an empty shim behind: the one with the fields is the class
             if name not in found or len(kept) >= len(found[name]):
                 found[name] = {"bases": [base for base in bases if base.endswith(("Config", "Arguments"))], **kept}
     return found
+
+
+def accepted(files: list[Path]) -> list[str]:
+    """The names of all dataclass and model fields, and of all parameters of `setup` functions, in some Python files."""
+    names: set[str] = set()
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                names |= {
+                    item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+                }
+            elif isinstance(node, ast.FunctionDef) and node.name == "setup":
+                names |= {argument.arg for argument in node.args.args + node.args.kwonlyargs}
+    return sorted(names)
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -194,7 +223,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheels", nargs="?", type=Path)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--keys", nargs="+", metavar=("DIALECT", "FILE"))
     options = parser.parse_args()
+    if options.keys:
+        file = DATA / "keys.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        known[options.keys[0]] = accepted([Path(name) for name in options.keys[1:]])
+        lines = (f" {json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known))
+        file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        return 0
     differ = False
     for package in CLASSES:
         file = DATA / f"{package}.json"

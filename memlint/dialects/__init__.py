@@ -1,7 +1,7 @@
 """Every way in which a training run is written down, and the door to the configuration files among them.
 
-A dialect is a small module with `NAME`, `recognise`, `facts` and `write`; the argument dialects (`hf_arguments`, `trl`, `peft`, ...)
-have no files of their own and are shared with the readers of Python and shell.
+A dialect is a small module with `NAME`, `recognise`, `facts` and `write`; the argument dialects (`hf_arguments`, `trl`,
+`peft`, ...) have no files of their own and are shared with the readers of Python and shell.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from importlib import import_module
 from typing import Any
 
+from memlint.dialects.accepted import unknown_keys
 from memlint.dialects.context import Context, Dialect, Links
 from memlint.dialects.settle import settle
 from memlint.facts import Extraction, Site, TrainingRun
@@ -27,7 +28,8 @@ CONFIGURATIONS: dict[str, frozenset[str]] = {
     "llama_factory_v1": frozenset({"dist_config", "peft_config", "quant_config", "cutoff_len", "kernel_config"}),
     "ms_swift": frozenset({"tuner_type", "train_type", "sft_type", "model", "model_type"}),
     "accelerate": frozenset({"distributed_type", "compute_environment", "num_processes", "fsdp_config", "deepspeed_config"}),
-    "deepspeed": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "zero_allow_untested_optimizer"}),
+    "deepspeed": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size",
+    "zero_allow_untested_optimizer"}),
     "trl_yaml": frozenset({"model_name_or_path", "per_device_train_batch_size"}),
 }  # fmt: skip
 """Dialect module -> top-level keys of which a document of it has at least one; in the order in which they are asked."""
@@ -115,7 +117,7 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
         dialect=dialect.NAME,
         recognised_by=reason,
         sites=(site, *context.sites),
-        problems=(*document.problems, *context.problems),
+        problems=(*document.problems, *unknown_keys(document, dialect.NAME), *context.problems),
         files=(document.path, *context.files),
     )
 

@@ -97,7 +97,9 @@ def _world(native: Native, note: str) -> Facts:
     if processes is not None and processes.value == -1:
         result["parallel.gpus"] = unknown("num_processes is -1: given at launch", processes.origin[0].span)
     elif processes is not None:
-        result["parallel.gpus"] = derive(lambda count, nodes: max(integer(count) // max(integer(nodes), 1), 1), processes, machines)
+        result["parallel.gpus"] = derive(
+            lambda count, nodes: max(integer(count) // max(integer(nodes), 1), 1), processes, machines
+        )
     elif kind is not None and str(kind.value).upper() == "NO":
         result["parallel.gpus"] = default(1, note)
     return result
@@ -169,5 +171,3 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     if key == "parallel.offload_params" and value in ("cpu", "none"):
         return [(_WRITE[key], value == "cpu")]
     return [(_WRITE[key], True)] if key == "checkpointing.enabled" and value is True else None
-
-

@@ -22,7 +22,8 @@ FRAGMENT = False
 INTERPOLATES = False
 NOTE = "axolotl 067b021c8b default"
 
-_CERTAIN = frozenset({"micro_batch_size", "sequence_len", "sample_packing", "datasets", "lora_target_linear", "rl", "val_set_size",
+_CERTAIN = frozenset({"micro_batch_size", "sequence_len", "sample_packing", "datasets", "lora_target_linear", "rl",
+                      "val_set_size",
                       "load_in_4bit", "gradient_accumulation_steps", "pretraining_dataset", "num_epochs", "adapter"})  # fmt: skip
 
 _LEGACY_ATTENTION = {
@@ -129,7 +130,7 @@ def _defaulted(settings: _Settings) -> Facts:
 
 
 def _precision(settings: _Settings) -> Facts:
-    """`precision` and `model.dtype` as `resolve_dtype` and the trainer builder make them, for a card with bf16 and one without."""
+    """`precision` and `model.dtype` as `resolve_dtype` and the trainer builder make them, with and without bf16 on the card."""
     bf16 = settings.get("bf16", "auto")
     if bf16.known and bf16.value == "auto":
         bf16 = choices(("auto", "auto-without"), bf16.origin[0].span if bf16.origin else None, decided_by="gpu.bf16")
@@ -224,7 +225,9 @@ def _quantization(settings: _Settings, held: Fact) -> Facts:
 def _checkpointing(settings: _Settings) -> Facts:
     """`gradient_checkpointing` (also `offload`), and activation offloading, which needs it."""
     switch = settings.get("gradient_checkpointing", False)
-    result: Facts = {"checkpointing.enabled": derive(lambda value: value in ("offload", "offload_disk") or boolean(value), switch)}
+    result: Facts = {
+        "checkpointing.enabled": derive(lambda value: value in ("offload", "offload_disk") or boolean(value), switch)
+    }
     offload = settings.given("activation_offloading", "layer_offloading")
     if switch.known and switch.value in ("offload", "offload_disk"):
         result["checkpointing.offload"] = derive(lambda _: True, switch)
@@ -284,7 +287,9 @@ def _evaluation(settings: _Settings, result: Facts) -> Facts:
 def _loss(settings: _Settings) -> Facts:
     """Cut cross entropy (a plugin, on unless switched off) and Liger's fused linear cross entropy avoid the logits."""
     plugins = settings.given("plugins")
-    loaded = " ".join(map(str, plugins.value)) if plugins is not None and plugins.known and isinstance(plugins.value, list) else ""
+    loaded = (
+        " ".join(map(str, plugins.value)) if plugins is not None and plugins.known and isinstance(plugins.value, list) else ""
+    )
     kernels = [kernel for name, kernel in _LIGER.items() if settings.on(name)]
     kernels += ["lora"] if any(settings.on(f"lora_{part}_kernel") for part in ("mlp", "qkv", "o")) else []
     result: Facts = {}
@@ -410,7 +415,8 @@ _WRITE = {
     "checkpointing.offload": "activation_offloading", "eval.batch_size": "eval_batch_size",
     "quantization.double_quant": "bnb_config_kwargs.bnb_4bit_use_double_quant",
     "quantization.quant_type": "bnb_config_kwargs.bnb_4bit_quant_type", "adapter.r": "lora_r", "adapter.alpha": "lora_alpha",
-    "adapter.dropout": "lora_dropout", "adapter.modules_to_save": "lora_modules_to_save", "parallel.tensor": "tensor_parallel_size",
+    "adapter.dropout": "lora_dropout", "adapter.modules_to_save": "lora_modules_to_save",
+    "parallel.tensor": "tensor_parallel_size",
     "parallel.context": "context_parallel_size", "compile": "torch_compile",
 }  # fmt: skip
 

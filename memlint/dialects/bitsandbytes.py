@@ -57,12 +57,8 @@ def _bitsandbytes(native: Native, note: str) -> Facts:
     storage = given(native, "bnb_4bit_quant_storage")
     return facts | {
         "quantization.quant_type": derive(text, given(native, "bnb_4bit_quant_type") or default("fp4", note)),
-        "quantization.double_quant": derive(
-            boolean, given(native, "bnb_4bit_use_double_quant") or default(False, note)
-        ),
-        "quantization.compute_dtype": derive(
-            dtype, given(native, "bnb_4bit_compute_dtype") or default("float32", note)
-        ),
+        "quantization.double_quant": derive(boolean, given(native, "bnb_4bit_use_double_quant") or default(False, note)),
+        "quantization.compute_dtype": derive(dtype, given(native, "bnb_4bit_compute_dtype") or default("float32", note)),
         "quantization.storage_dtype": derive(dtype, storage) if storage else default("uint8", note),
     }
 

@@ -1,7 +1,7 @@
 """DeepSpeed JSON: an engine configuration, alone or together with the arguments of the HF Trainer.
 
-Defaults are those of DeepSpeed 0.19.8 (`runtime/zero/config.py`, `runtime/constants.py`, `runtime/zero/offload_config.py`). Alone,
-the file is a fragment of a run. `"auto"` leaves a value to the HF integration, which fills it from the training arguments
+Defaults are those of DeepSpeed 0.19.8 (`runtime/zero/config.py`, `runtime/constants.py`, `runtime/zero/offload_config.py`).
+Alone, the file is a fragment of a run. `"auto"` leaves a value to the HF integration, which fills it from the training arguments
 (transformers 5.24.0, `integrations/deepspeed.py`).
 """
 
@@ -216,7 +216,7 @@ def _device(native: Native, what: str, note: str) -> Fact:
     fact = _explicit(native, f"zero_optimization.offload_{what}.device")
     if fact is not None:
         return derive(lambda value: "none" if text(value).lower() in ("none", "null") else text(value).lower(), fact)
-    legacy = given(native, f"zero_optimization.cpu_offload{'_params' if what == 'param' else ''}")
+    legacy = given(native, f"zero_optimization.cpu_offload{'_param' if what == 'param' else ''}")
     if legacy is not None:
         return derive(lambda value: "cpu" if boolean(value) else "none", legacy)
     whole = given(native, f"zero_optimization.offload_{what}")

@@ -22,7 +22,8 @@ _PRECISIONS = {
     "16-true": ("fp16-true", "float16"), "16-mixed": ("fp16-mixed", "float32"), "32": ("fp32", "float32"),
 }  # fmt: skip
 _OPTIMIZERS = {
-    "torch.optim.AdamW": "adamw_torch", "AdamW": "adamw_torch", "torch.optim.SGD": "sgd", "torch.optim.Adam": "adam", "SGD": "sgd",
+    "torch.optim.AdamW": "adamw_torch", "AdamW": "adamw_torch", "torch.optim.SGD": "sgd", "torch.optim.Adam": "adam",
+    "SGD": "sgd",
     "Adam": "adam", "bitsandbytes.optim.PagedAdamW": "paged_adamw_32bit", "bitsandbytes.optim.AdamW8bit": "adamw_bnb_8bit",
     "bitsandbytes.optim.PagedAdamW8bit": "paged_adamw_8bit", "galore_torch.GaLoreAdamW": "galore_adamw",
     "galore_torch.GaLoreAdamW8bit": "galore_adamw_8bit",
@@ -106,7 +107,8 @@ def _model(native: Native) -> Facts:
 
 
 _CONFIG = {
-    "n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_head": "num_attention_heads", "n_query_groups": "num_key_value_heads",
+    "n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_head": "num_attention_heads",
+    "n_query_groups": "num_key_value_heads",
     "head_size": "head_dim", "intermediate_size": "intermediate_size", "padded_vocab_size": "vocab_size",
     "block_size": "max_position_embeddings", "bias": "attention_bias",
 }  # fmt: skip
@@ -137,7 +139,9 @@ def _optimizer(native: Native, pretrain: bool) -> Fact:
     def name(path: Any) -> str:
         known = _OPTIMIZERS.get(text(path), text(path).rsplit(".", 1)[-1].lower())
         # pretrain.py passes fused=True on CUDA
-        return "adamw_torch_fused" if known == "adamw_torch" and (pretrain or (fused is not None and fused.value is True)) else known
+        return (
+            "adamw_torch_fused" if known == "adamw_torch" and (pretrain or (fused is not None and fused.value is True)) else known
+        )
 
     return derive(name, fact)
 
@@ -150,7 +154,9 @@ def _devices(native: Native, pretrain: bool, lora: bool, result: Facts) -> Facts
     if devices.known and devices.value in ("auto", -1, "-1"):
         facts_["parallel.gpus"] = unknown("devices is auto: every visible GPU", devices.origin[0].span)
         facts_["checkpointing.enabled"] = (
-            default(False, NOTE) if pretrain else unknown("devices is auto: checkpointing is on with several", devices.origin[0].span)
+            default(False, NOTE)
+            if pretrain
+            else unknown("devices is auto: checkpointing is on with several", devices.origin[0].span)
         )
         return facts_
     facts_["parallel.gpus"] = derive(integer, devices)
@@ -180,7 +186,8 @@ def _devices(native: Native, pretrain: bool, lora: bool, result: Facts) -> Facts
 def _lora(native: Native, both: Fact) -> Facts:
     result: Facts = {}
     for key, name, otherwise, convert in (
-        ("adapter.r", "lora_r", 8, integer), ("adapter.alpha", "lora_alpha", 16, number), ("adapter.dropout", "lora_dropout", 0.05, number),
+        ("adapter.r", "lora_r", 8, integer), ("adapter.alpha", "lora_alpha", 16, number), ("adapter.dropout", "lora_dropout",
+        0.05, number),
     ):  # fmt: skip
         fact = given(native, name)
         result[key] = derive(convert, fact) if fact is not None else default(otherwise, NOTE)

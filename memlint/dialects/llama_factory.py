@@ -1,7 +1,8 @@
 """LLaMA-Factory YAML (the schema of `llamafactory-cli train`) and its flags.
 
-Read at LLaMA-Factory ff6d4d12ee: `hparams/*.py`, `model/{adapter,patcher}.py`, `model/model_utils/*.py`, `train/trainer_utils.py`. On top of
-the HF Trainer: checkpointing is on unless switched off, trainable parameters are cast to float32 unless `pure_bf16`.
+Read at LLaMA-Factory ff6d4d12ee: `hparams/*.py`, `model/{adapter,patcher}.py`, `model/model_utils/*.py`,
+`train/trainer_utils.py`. On top of the HF Trainer: checkpointing is on unless switched off, and trainable parameters are cast
+to float32 unless `pure_bf16`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ INTERPOLATES = True
 NOTE = "LLaMA-Factory ff6d4d12ee default"
 
 _OWN = frozenset({"finetuning_type", "cutoff_len", "lora_target", "lora_rank", "template", "quantization_bit", "flash_attn",
-                  "dataset_dir", "pref_loss", "freeze_trainable_layers", "preprocessing_num_workers", "pure_bf16", "plot_loss"})  # fmt: skip
+                  "dataset_dir", "pref_loss", "freeze_trainable_layers", "preprocessing_num_workers", "pure_bf16",
+                  "plot_loss"})  # fmt: skip
 _STAGES = {"pt": "causal_lm", "sft": "causal_lm", "rm": "reward", "dpo": "dpo", "kto": "kto", "ppo": "ppo"}
 _ATTENTION = {"fa2": "flash_attention_2", "fa3": "flash_attention_3", "sdpa": "sdpa", "disabled": "eager"}
 _BLOCK_OPTIMIZERS = {"use_galore": "galore_adamw", "use_apollo": "apollo_adamw"}
@@ -63,7 +65,9 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     attention = given(native, "flash_attn")
     if attention is not None and attention.value != "auto":
         result["model.attention"] = derive(lambda value: _ATTENTION["disabled" if value is False else value], attention)
-    result |= _adapter(native, tuning) | _checkpointing(native) | _optimizer(native, result["optimizer.name"]) | _loss(native, stage)
+    result |= (
+        _adapter(native, tuning) | _checkpointing(native) | _optimizer(native, result["optimizer.name"]) | _loss(native, stage)
+    )
     pure = given(native, "pure_bf16")
     if pure is not None and pure.value is True:
         result["precision"] = derive(lambda _: "bf16-true", pure)
@@ -162,7 +166,9 @@ def _optimizer(native: Native, plain: Fact) -> Facts:
         if on is not None and on.value is True:
             layerwise = given(native, f"{switch.removeprefix('use_')}_layerwise") or default(False, NOTE)
             result: Facts = {
-                "optimizer.name": derive(lambda _, split, base=name: base + ("_layerwise" if boolean(split) else ""), on, layerwise),
+                "optimizer.name": derive(
+                    lambda _, split, base=name: base + ("_layerwise" if boolean(split) else ""), on, layerwise
+                ),
                 "optimizer.in_backward": derive(boolean, layerwise),
                 "optimizer.rank": _or(native, f"{switch.removeprefix('use_')}_rank", 16, integer),
             }
@@ -231,7 +237,10 @@ def _megatron(native: Native) -> Facts:
     if not result:
         return {}
     result["parallel.strategy"] = default("megatron", NOTE)
-    for key, name in (("parallel.distributed_optimizer", "use_distributed_optimizer"), ("parallel.sequence_parallel", "sequence_parallel")):
+    for key, name in (
+        ("parallel.distributed_optimizer", "use_distributed_optimizer"),
+        ("parallel.sequence_parallel", "sequence_parallel"),
+    ):
         fact = given(native, name)
         if fact is not None:
             result[key] = derive(boolean, fact)

@@ -81,7 +81,8 @@ def _adapter(native: Native) -> Facts:
         result["trainable.layers"] = derive(integer, layers)
     if method.value == "lora":
         for key, name, otherwise, convert in (
-            ("adapter.r", "r", 8, integer), ("adapter.alpha", "lora_alpha", 16, number), ("adapter.dropout", "lora_dropout", 0.05, number),
+            ("adapter.r", "r", 8, integer), ("adapter.alpha", "lora_alpha", 16, number), ("adapter.dropout", "lora_dropout",
+            0.05, number),
         ):  # fmt: skip
             fact = given(native, f"peft_config.{name}")
             result[key] = derive(convert, fact) if fact is not None else default(otherwise, NOTE)

@@ -26,14 +26,24 @@ NOTE = "ms-swift 3602360a56 default"
 
 _TUNERS = ("tuner_type", "train_type", "sft_type")
 _TRAINING = frozenset({"dataset", "per_device_train_batch_size", "lora_rank", "max_length", "num_train_epochs", "learning_rate",
-                       "torch_dtype", "gradient_accumulation_steps", "micro_batch_size", "output_dir", "train_iters"})  # fmt: skip
+                       "torch_dtype", "gradient_accumulation_steps", "micro_batch_size", "output_dir",
+                       "train_iters"})  # fmt: skip
 _MEGATRON = frozenset({"micro_batch_size", "global_batch_size", "tensor_model_parallel_size", "expert_model_parallel_size",
                        "pipeline_model_parallel_size", "recompute_granularity", "train_iters"})  # fmt: skip
 _PRESETS = {
     "zero0": (0, None, None), "zero1": (1, None, None), "zero2": (2, None, None), "zero3": (3, None, None),
     "zero2_offload": (2, "cpu", None), "zero3_offload": (3, "cpu", "cpu"),
 }  # fmt: skip
-_QUANTIZERS = {"bnb": "bnb", "hqq": "hqq", "eetq": "eetq", "gptq": "gptq", "awq": "awq", "aqlm": "aqlm", "quanto": "int8", "fp8": "fp8"}
+_QUANTIZERS = {
+    "bnb": "bnb",
+    "hqq": "hqq",
+    "eetq": "eetq",
+    "gptq": "gptq",
+    "awq": "awq",
+    "aqlm": "aqlm",
+    "quanto": "int8",
+    "fp8": "fp8",
+}
 _OBJECTIVES = {"rm": "reward"}
 
 
@@ -82,7 +92,9 @@ def _shared(native: Native, megatron: bool) -> Facts:
         "model.dtype": held,
         "precision": _precision(native, held),
         "batch.packing": _setting(native, "packing", False, boolean),
-        "batch.sequence_length": derive(integer, length) if length else unknown("max_length is not set: the model's context length"),
+        "batch.sequence_length": derive(integer, length)
+        if length
+        else unknown("max_length is not set: the model's context length"),
         "objective": derive(lambda name: _OBJECTIVES.get(name, name), objective) if objective else default("causal_lm", NOTE),
         "vision.trainable": _setting(native, "freeze_vit", False, lambda value: not boolean(value)),
         "vision.aligner_trainable": _setting(native, "freeze_aligner", False, lambda value: not boolean(value)),
@@ -121,7 +133,8 @@ def _precision(native: Native, held: Fact) -> Fact:
 def _adapter(native: Native) -> Facts:
     result: Facts = {}
     for key, name, otherwise, convert in (
-        ("adapter.r", "lora_rank", 8, integer), ("adapter.alpha", "lora_alpha", 32, number), ("adapter.dropout", "lora_dropout", 0.05, number),
+        ("adapter.r", "lora_rank", 8, integer), ("adapter.alpha", "lora_alpha", 32, number), ("adapter.dropout",
+        "lora_dropout", 0.05, number),
     ):  # fmt: skip
         result[key] = _setting(native, name, otherwise, convert)
     pattern, modules = given(native, "target_regex"), given(native, "target_modules")
@@ -133,7 +146,9 @@ def _adapter(native: Native) -> Facts:
     if saved is not None and saved.value:
         result["adapter.modules_to_save"] = derive(names, saved)
     held = given(native, "lora_dtype")
-    result["adapter.dtype"] = derive(dtype, held) if held is not None else default("float32", "peft 0.21.2: autocast_adapter_dtype")
+    result["adapter.dtype"] = (
+        derive(dtype, held) if held is not None else default("float32", "peft 0.21.2: autocast_adapter_dtype")
+    )
     return result
 
 
@@ -247,7 +262,8 @@ def _megatron(native: Native) -> Facts:
         "loss.logits": default("full", NOTE),
     }
     for key, name in (("parallel.tensor", "tensor_model_parallel_size"), ("parallel.pipeline", "pipeline_model_parallel_size"),
-                      ("parallel.context", "context_parallel_size"), ("parallel.expert", "expert_model_parallel_size")):  # fmt: skip
+                      ("parallel.context", "context_parallel_size"), ("parallel.expert",
+                      "expert_model_parallel_size")):  # fmt: skip
         result[key] = _setting(native, name, 1, integer)
     fused = given(native, "cross_entropy_loss_fusion")
     if fused is not None and fused.value is True:

@@ -1,4 +1,7 @@
-"""PEFT configuration classes to `adapter.*` facts. Read in peft 0.21.2 (`tuners/*/config.py`); LoRA's defaults are data by version."""
+"""PEFT configuration classes to `adapter.*` facts, as read in peft 0.21.2 (`tuners/*/config.py`).
+
+LoRA's defaults are data by version (`memlint/defaults/peft.json`).
+"""
 
 from __future__ import annotations
 

@@ -71,4 +71,3 @@ def _canonical(key: str, fact: Fact) -> Fact:
         value = normalise(key, fact.value)
         return fact if value == fact.value else fact.with_value(value)
     return fact
-

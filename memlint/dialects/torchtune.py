@@ -40,7 +40,9 @@ _MLP = ["gate_proj", "down_proj", "up_proj"]
 
 def recognise(document: Document) -> str | None:
     """Components of torchtune, a batch size and something that trains (an optimizer)."""
-    builder = next((b for b in (document.text_at(f"{key}._component_") for key in ("model", "policy_model", "base_model")) if b), None)
+    builder = next(
+        (b for b in (document.text_at(f"{key}._component_") for key in ("model", "policy_model", "base_model")) if b), None
+    )
     if builder is None or "batch_size" not in document.keys or document.at("optimizer._component_") is None:
         return None
     parts = [document.text_at(f"{key}._component_") or "" for key in ("tokenizer", "checkpointer", "dataset", "loss")]
@@ -156,7 +158,8 @@ def _adapter(native: Native, role: str, builder: Fact, held: Fact) -> Facts:
     if plain:
         return result
     for key, name, otherwise, convert in (
-        ("adapter.r", "lora_rank", 8, integer), ("adapter.alpha", "lora_alpha", 16, number), ("adapter.dropout", "lora_dropout", 0.0, number),
+        ("adapter.r", "lora_rank", 8, integer), ("adapter.alpha", "lora_alpha", 16, number), ("adapter.dropout",
+        "lora_dropout", 0.0, number),
     ):  # fmt: skip
         fact = given(native, f"{role}.{name}")
         result[key] = derive(convert, fact) if fact is not None else default(otherwise, NOTE)
@@ -227,7 +230,10 @@ def _parallel(native: Native, path: str) -> Facts:
     if shard is not None and shard.value != -1:
         result["parallel.data_shard"] = derive(integer, shard)
     if "single_device" in path:
-        result |= {"parallel.gpus": default(1, "a single-device recipe"), "parallel.strategy": default("none", "a single-device recipe")}
+        result |= {
+            "parallel.gpus": default(1, "a single-device recipe"),
+            "parallel.strategy": default("none", "a single-device recipe"),
+        }
     elif any(given(native, name) is not None for name in ("tensor_parallel_dim", "data_parallel_shard_dim", "fsdp_cpu_offload")):
         result["parallel.strategy"] = default("fsdp2", NOTE)
     return result

@@ -1,8 +1,8 @@
 """YAML of HF-style training scripts: TRL's own scripts, alignment-handbook recipes, open-instruct and `HfArgumentParser` files.
 
-The keys are the fields of TRL's configuration and `ModelConfig` (alignment-handbook 925acdfe4b). Which trainer reads them is not in the
-file: the objective is guessed from keys that only one of them has, and is left open otherwise. With a launch line the reader
-of the script decides and calls `facts` with the right class.
+The keys are the fields of TRL's configuration and `ModelConfig` (alignment-handbook 925acdfe4b). Which trainer reads them is
+not in the file: keys that only one trainer has give it away, supervised fine-tuning is assumed otherwise. With a launch line
+the reader of the script decides and calls `facts` with the right class.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.dialects.from_pretrained import load_facts
-from memlint.facts import Fact, default, fixed, unknown
+from memlint.facts import Fact, default, fixed
 from memlint.read.document import Document
 
 NAME = "trl"
 FRAGMENT = False
 INTERPOLATES = False
 
-_MARKS = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "num_train_epochs", "num_epochs",
+_MARKS = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "num_train_epochs",
+                    "num_epochs",
                     "output_dir", "bf16", "gradient_checkpointing", "max_seq_length", "max_length"})  # fmt: skip
 _FOREIGN = frozenset({"finetuning_type", "stage", "cutoff_len", "template", "base_model"})
-_OPEN_INSTRUCT = frozenset({"with_tracking", "dataset_mixer", "use_slow_tokenizer", "checkpointing_steps", "add_bos", "num_epochs",
+_OPEN_INSTRUCT = frozenset({"with_tracking", "dataset_mixer", "use_slow_tokenizer", "checkpointing_steps", "add_bos",
+                            "num_epochs",
                             "train_file", "dataset_mixer_list"})  # fmt: skip
 _TRL_ONLY = frozenset({"dataset_mixture", "dataset_name", "max_length", "max_seq_length", "packing", "beta", "use_peft", "lora_r",
                        "chat_template", "dataset_mixer", "num_generations", "loss_type", "dataset_num_proc", "model_init_kwargs",
@@ -55,34 +57,31 @@ def facts(native: Native, context: Context | None = None, class_name: str | None
         result["framework.name"] = fixed("transformers")
     else:
         chosen = class_name or config_class(names)
-        result = trl.trl_arguments(chosen or "SFTConfig", native, versions) | trl.model_config(native, versions)
-        adapter = result.get("adapter.method")
+        result = trl.trl_arguments(chosen, native, versions) | trl.model_config(native, versions)
         result["framework.name"] = fixed("trl")
-        if chosen is None:
-            result |= {"objective": unknown("the trainer is chosen by the script, not by this file")}
-            result.pop("batch.sequence_length_is_cap", None)
-        else:
-            result["reference_model"] = trl.reference_model(chosen, native, adapter, versions)
+        result["reference_model"] = trl.reference_model(chosen, native, result.get("adapter.method"), versions)
     result |= linked(given(native, "deepspeed"), result, context)
     context.note(hf_arguments.problems(native))
     return result
 
 
-def config_class(names: set[str]) -> str | None:
-    """The TRL configuration class that keys give away, or None."""
+def config_class(names: set[str]) -> str:
+    """The TRL configuration class that keys give away; `SFTConfig` when none does."""
     if names & {"num_generations", "reward_funcs", "max_completion_length"}:
         return "GRPOConfig"
     if "desirable_weight" in names:
         return "KTOConfig"
-    if names & {"rpo_alpha", "precompute_ref_log_probs", "ref_model_mixup_alpha", "sync_ref_model"}:
-        return "DPOConfig"
-    if names & {"beta", "max_prompt_length"}:
+    if names & {"beta", "max_prompt_length", "rpo_alpha", "precompute_ref_log_probs", "ref_model_mixup_alpha", "sync_ref_model"}:
         return "DPOConfig"
     return "SFTConfig"
 
 
 def _loading(native: Native) -> dict[str, Fact]:
-    return {name: fact for name, fact in native.items() if name in ("model_name_or_path", "torch_dtype", "dtype", "attn_implementation")}
+    return {
+        name: fact
+        for name, fact in native.items()
+        if name in ("model_name_or_path", "torch_dtype", "dtype", "attn_implementation")
+    }
 
 
 def _open_instruct(native: Native, context: Context) -> Facts:
@@ -127,5 +126,3 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     adapters = {"adapter.r": "lora_r", "adapter.alpha": "lora_alpha", "adapter.dropout": "lora_dropout",
                 "adapter.target_modules": "lora_target_modules"}  # fmt: skip
     return [(adapters[key], value)] if key in adapters else trl.write(key, value)
-
-

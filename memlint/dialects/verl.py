@@ -26,7 +26,9 @@ def recognise(document: Document) -> str | None:
     keys = document.keys
     if "actor_rollout_ref" in keys and keys & {"data", "trainer", "algorithm"}:
         return "has actor_rollout_ref"
-    sft = any(document.at(f"data.{name}") is not None for name in ("micro_batch_size_per_gpu", "micro_batch_size", "train_batch_size"))
+    sft = any(
+        document.at(f"data.{name}") is not None for name in ("micro_batch_size_per_gpu", "micro_batch_size", "train_batch_size")
+    )
     model = any(document.at(f"model.{name}") is not None for name in ("partial_pretrain", "path"))
     if sft and model and document.at("trainer") is not None:
         return "has data.train_batch_size, model and trainer"
@@ -96,7 +98,10 @@ def _sft(native: Native) -> Facts:
     if total is not None and micro is not None:
         world = [result["parallel.gpus"], result["parallel.nodes"], result["parallel.context"]]
         result["batch.gradient_accumulation_steps"] = derive(
-            lambda whole, size, gpus, nodes, ring: max(integer(whole) // (integer(size) * gpus * nodes // ring), 1), total, micro, *world
+            lambda whole, size, gpus, nodes, ring: max(integer(whole) // (integer(size) * gpus * nodes // ring), 1),
+            total,
+            micro,
+            *world,
         )
     return result
 
@@ -119,7 +124,9 @@ def _rl(native: Native) -> Facts:
         "batch.sequence_length": derive(lambda a, b: a + b, prompt, response),
         "batch.micro_batch_size": derive(integer, micro) if micro else unknown("the micro batch is sized by tokens, or not set"),
         "batch.num_generations": _setting(native, 1, integer, f"{rollout}.n"),
-        "model.dtype": _setting(native, "float32", lambda v: normalise("model.dtype", text(v)), f"{actor}.fsdp_config.model_dtype"),
+        "model.dtype": _setting(
+            native, "float32", lambda v: normalise("model.dtype", text(v)), f"{actor}.fsdp_config.model_dtype"
+        ),
         "checkpointing.enabled": _setting(native, True, boolean, "actor_rollout_ref.model.enable_gradient_checkpointing"),
         "checkpointing.use_reentrant": default(False, NOTE),
         "checkpointing.offload": _setting(native, False, boolean, "actor_rollout_ref.model.enable_activation_offload"),
@@ -157,7 +164,8 @@ def _reference(native: Native) -> Fact:
 _SFT = {
     "batch.micro_batch_size": "data.micro_batch_size_per_gpu", "batch.sequence_length": "data.max_length",
     "checkpointing.enabled": "model.enable_gradient_checkpointing", "adapter.r": "model.lora_rank",
-    "parallel.gpus": "trainer.n_gpus_per_node", "parallel.nodes": "trainer.nnodes", "parallel.context": "ulysses_sequence_parallel_size",
+    "parallel.gpus": "trainer.n_gpus_per_node", "parallel.nodes": "trainer.nnodes",
+    "parallel.context": "ulysses_sequence_parallel_size",
 }  # fmt: skip
 
 

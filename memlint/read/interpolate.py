@@ -33,7 +33,9 @@ def placeholders(native: Mapping[str, Fact]) -> dict[str, Fact]:
     result = dict(native)
     for path, fact in native.items():
         if fact.known and isinstance(fact.value, str) and _PLACEHOLDER.fullmatch(fact.value.strip()):
-            result[path] = unknown(f"{fact.value} is filled in before the file is read", fact.origin[0].span if fact.origin else None)
+            result[path] = unknown(
+                f"{fact.value} is filled in before the file is read", fact.origin[0].span if fact.origin else None
+            )
     return result
 
 
@@ -46,9 +48,7 @@ def _resolve(path: str, fact: Fact, native: Mapping[str, Fact], step: int) -> Fa
     whole = _REFERENCE.fullmatch(fact.value.strip())
     if whole:
         target = _target(path, whole.group(1), native, step)
-        return Fact(
-            target.value, target.status, (*fact.origin, *target.origin), target.choices, target.reason, target.decided_by
-        )
+        return Fact(target.value, target.status, (*fact.origin, *target.origin), target.choices, target.reason, target.decided_by)
     text, status, origins = fact.value, fact.status, list(fact.origin)
     for _ in range(MAX_STEPS):
         match = _REFERENCE.search(text)
@@ -107,5 +107,3 @@ def _scalar(text: str) -> Any:
         except ValueError:
             continue
     return text.strip("'\"")
-
-

@@ -1,4 +1,4 @@
-"""The argument dialects that Python and configuration files share. Expected values: the libraries' sources at the versions named."""
+"""The argument dialects that Python and configuration files share, against the libraries' sources at the versions named."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def test_the_fused_optimizer_needs_torch_2_8() -> None:
 
 @pytest.mark.parametrize(
     ("name", "version", "logits"),
-    [("SFTConfig", "1.6.0", "full"), ("SFTConfig", "1.7.0", "chunked"), ("DPOConfig", "1.14.0", "full"), ("DPOConfig", "1.15.0", "chunked"),
+    [("SFTConfig", "1.6.0", "full"), ("SFTConfig", "1.7.0", "chunked"), ("DPOConfig", "1.14.0", "full"), ("DPOConfig",
+     "1.15.0", "chunked"),
      ("RewardConfig", "1.16.0", "full")],
 )  # fmt: skip
 def test_trl_chunks_its_loss_since(name: str, version: str, logits: str) -> None:
@@ -117,14 +118,18 @@ def test_fp16_with_bf16_is_a_problem_at_both_places() -> None:
 
 
 def test_checkpointing_options() -> None:
-    facts = hf_arguments.training_arguments(native(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True}))
+    facts = hf_arguments.training_arguments(
+        native(gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": True})
+    )
     assert values(facts, "checkpointing.enabled", "checkpointing.use_reentrant") == (True, True)
     new = hf_arguments.training_arguments(
         native(activation_checkpointing=True, activation_checkpointing_kwargs={"offload": True, "every_n_layers": 2})
     )
     keys = ("checkpointing.enabled", "checkpointing.offload", "checkpointing.mode", "checkpointing.layer_frequency")
     assert values(new, *keys) == (True, True, "selective_layer", 2)
-    opaque = hf_arguments.training_arguments({"gradient_checkpointing": fixed(True), "gradient_checkpointing_kwargs": unknown("x")})
+    opaque = hf_arguments.training_arguments(
+        {"gradient_checkpointing": fixed(True), "gradient_checkpointing_kwargs": unknown("x")}
+    )
     assert not opaque["checkpointing.use_reentrant"].known
 
 
@@ -138,12 +143,16 @@ def test_evaluation_is_on_when_its_strategy_is_not_no() -> None:
 
 def test_fsdp_of_the_trainer_old_and_new() -> None:
     config = {"fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer"}
-    old = hf_arguments.training_arguments(native(fsdp="full_shard auto_wrap offload", fsdp_config=config), versions(transformers="4.57.6"))
+    old = hf_arguments.training_arguments(
+        native(fsdp="full_shard auto_wrap offload", fsdp_config=config), versions(transformers="4.57.6")
+    )
     keys = ("parallel.strategy", "parallel.offload_params", "parallel.wrap_policy", "parallel.fsdp_sharding")
     assert values(old, *keys) == ("fsdp1", "cpu", "transformer", "full_shard")
     new = hf_arguments.training_arguments(native(fsdp=True, fsdp_config={"reshard_after_forward": False}))
     assert values(new, *keys) == ("fsdp2", "none", "transformer", "shard_grad_op")
-    sized = hf_arguments.training_arguments(native(fsdp="shard_grad_op auto_wrap", fsdp_config={"min_num_params": 1000, "version": 1}))
+    sized = hf_arguments.training_arguments(
+        native(fsdp="shard_grad_op auto_wrap", fsdp_config={"min_num_params": 1000, "version": 1})
+    )
     assert values(sized, *keys) == ("fsdp1", "none", "size", "shard_grad_op")
     assert "parallel.strategy" not in hf_arguments.training_arguments(native(fsdp=""))
 
@@ -199,7 +208,13 @@ def test_model_config_makes_an_adapter_and_a_quantization() -> None:
 
 def test_lora_defaults_and_variants() -> None:
     facts = peft.adapter_facts("LoraConfig", {})
-    assert values(facts, "adapter.method", "adapter.r", "adapter.alpha", "adapter.dropout", "adapter.dtype") == ("lora", 8, 8, 0.0, "float32")
+    assert values(facts, "adapter.method", "adapter.r", "adapter.alpha", "adapter.dropout", "adapter.dtype") == (
+        "lora",
+        8,
+        8,
+        0.0,
+        "float32",
+    )
     assert not facts["adapter.target_modules"].known
     dora = peft.adapter_facts("LoraConfig", native(use_dora=True, target_modules="all-linear", r=16, modules_to_save=["lm_head"]))
     keys = ("adapter.method", "adapter.target_modules", "adapter.modules_to_save")
@@ -207,7 +222,10 @@ def test_lora_defaults_and_variants() -> None:
     assert peft.adapter_facts("IA3Config", native(target_modules=["k_proj"]))["adapter.method"].value == "ia3"
     prompt = peft.adapter_facts("PromptTuningConfig", native(num_virtual_tokens=20))
     assert values(prompt, "adapter.method", "adapter.prompt_length") == ("prompt_tuning", 20)
-    assert peft.adapter_facts("LoraConfig", native(target_modules=r".*\.(q|v)_proj"))["adapter.target_modules"].value == r".*\.(q|v)_proj"
+    assert (
+        peft.adapter_facts("LoraConfig", native(target_modules=r".*\.(q|v)_proj"))["adapter.target_modules"].value
+        == r".*\.(q|v)_proj"
+    )
     assert peft.adapter_facts("LoraConfig", native(use_rslora=True))["adapter.config"].value == {"use_rslora": True}
 
 
@@ -227,13 +245,20 @@ def test_bitsandbytes_defaults_are_fp4_in_float32_without_double_quantization() 
 def test_from_pretrained() -> None:
     facts = from_pretrained.load_facts(
         "AutoModelForSequenceClassification",
-        native(pretrained_model_name_or_path="a/b", torch_dtype="torch.float16", attn_implementation="flash_attention_2", num_labels=3),
+        native(
+            pretrained_model_name_or_path="a/b",
+            torch_dtype="torch.float16",
+            attn_implementation="flash_attention_2",
+            num_labels=3,
+        ),
     )
     keys = ("model.id", "model.dtype", "model.attention", "model.num_labels", "objective")
     assert values(facts, *keys) == ("a/b", "float16", "flash_attention_2", 3, "sequence_classification")
     assert "objective" not in from_pretrained.load_facts("AutoModel", {})
     assert not from_pretrained.load_facts("AutoModelForCausalLM", native(dtype="auto"))["model.dtype"].known
-    assert from_pretrained.load_facts("AutoModelForCausalLM", native(load_in_8bit=True))["quantization.method"].value == "bnb_8bit"
+    assert (
+        from_pretrained.load_facts("AutoModelForCausalLM", native(load_in_8bit=True))["quantization.method"].value == "bnb_8bit"
+    )
 
 
 # ---- accelerate and DeepSpeed ----
@@ -249,7 +274,9 @@ def test_accelerate_plugins() -> None:
 
 
 def test_launcher_flags_are_read_like_the_yaml() -> None:
-    flags = native(use_fsdp=True, fsdp_offload_params="true", fsdp_version="2", mixed_precision="bf16", num_processes="8", num_machines=2)
+    flags = native(
+        use_fsdp=True, fsdp_offload_params="true", fsdp_version="2", mixed_precision="bf16", num_processes="8", num_machines=2
+    )
     keys = ("parallel.strategy", "parallel.offload_params", "precision", "parallel.gpus", "parallel.nodes")
     assert values(accelerate.launcher_facts(flags), *keys) == ("fsdp2", "cpu", "bf16-mixed", 4, 2)
     stage = accelerate.launcher_facts(native(use_deepspeed=True, zero_stage=3, offload_param_device="cpu", num_processes=2))
@@ -258,7 +285,13 @@ def test_launcher_flags_are_read_like_the_yaml() -> None:
 
 def test_deepspeed_defaults_and_buckets() -> None:
     facts = deepspeed.engine_facts({"zero_optimization.stage": fixed(3), "bf16.enabled": fixed(True)})
-    keys = ("parallel.strategy", "precision", "parallel.reduce_bucket_size", "parallel.overlap_comm", "parallel.param_persistence_threshold")
+    keys = (
+        "parallel.strategy",
+        "precision",
+        "parallel.reduce_bucket_size",
+        "parallel.overlap_comm",
+        "parallel.param_persistence_threshold",
+    )
     assert values(facts, *keys) == ("zero3", "bf16-mixed", 500_000_000, True, 100_000)
     two = deepspeed.engine_facts({"zero_optimization.stage": fixed(2), "zero_optimization.reduce_bucket_size": fixed("5e7")})
     assert values(two, "parallel.reduce_bucket_size", "parallel.overlap_comm") == (50_000_000, False)
@@ -283,7 +316,12 @@ def test_auto_is_left_to_the_arguments_and_a_number_must_match_them() -> None:
 
 @pytest.mark.parametrize(
     ("precision", "dtype", "expected"),
-    [("fp32", "bfloat16", "bf16-true"), ("fp32", "float16", "fp16-true"), ("fp32", "float32", "fp32"), ("bf16-mixed", "float32", "bf16-mixed")],
+    [
+        ("fp32", "bfloat16", "bf16-true"),
+        ("fp32", "float16", "fp16-true"),
+        ("fp32", "float32", "fp32"),
+        ("bf16-mixed", "float32", "bf16-mixed"),
+    ],
 )
 def test_without_autocast_the_weights_decide_the_precision(precision: str, dtype: str, expected: str) -> None:
     assert settle({"precision": fixed(precision), "model.dtype": fixed(dtype)})["precision"].value == expected

@@ -59,7 +59,9 @@ def test_too_many_combinations_are_unknown() -> None:
     assert not derive(lambda *values: sum(values), *many).values
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("Yes", True), ("on", True), ("0", False), ("no", False), (1, True), (0, False)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("Yes", True), ("on", True), ("0", False), ("no", False), (1, True), (0, False)]
+)
 def test_switches(text: object, value: bool) -> None:
     assert boolean(text) is value
 

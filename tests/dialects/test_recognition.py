@@ -61,10 +61,14 @@ OTHERS = {
         "apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers:\n"
         "        - args: ['--model_name_or_path', 'a/b', '--micro_batch_size', '1']\n"
     ),
-    "pre-commit": "repos:\n  - repo: https://x\n    rev: v1\n    hooks: [{id: memlint, args: [--set, 'batch.micro_batch_size=1']}]\n",
+    "pre-commit": (
+        "repos:\n  - repo: https://x\n    rev: v1\n    hooks: [{id: memlint, args: [--set, 'batch.micro_batch_size=1']}]\n"
+    ),
     "vllm serving": "model: a/b\ndtype: bfloat16\ntensor-parallel-size: 2\ntorch_dtype: bfloat16\n",
     "mergekit": "base_model: a/b\nmerge_method: ties\nmodels:\n  - model: c/d\ndtype: bfloat16\n",
-    "LLaMA-Factory export": "model_name_or_path: a/b\nadapter_name_or_path: x\ntemplate: llama3\nfinetuning_type: lora\nexport_dir: out\n",
+    "LLaMA-Factory export": (
+        "model_name_or_path: a/b\nadapter_name_or_path: x\ntemplate: llama3\nfinetuning_type: lora\nexport_dir: out\n"
+    ),
     "LLaMA-Factory chat": "model_name_or_path: a/b\ntemplate: llama3\ninfer_backend: huggingface\nfinetuning_type: lora\n",
     "torchtune generation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nmax_new_tokens: 300\ndtype: bf16\n",
     "torchtune evaluation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nbatch_size: 8\ntasks: [truthfulqa]\n",
@@ -108,7 +112,18 @@ def test_each_document_of_a_file_is_a_run_of_its_own() -> None:
 
 
 def test_dialects_are_found_by_every_name_they_have() -> None:
-    for name in ("axolotl", "llama-factory", "llamafactory", "llama_factory", "ms-swift", "trl", "trl-yaml", "hf", "deepspeed", "peft"):
+    for name in (
+        "axolotl",
+        "llama-factory",
+        "llamafactory",
+        "llama_factory",
+        "ms-swift",
+        "trl",
+        "trl-yaml",
+        "hf",
+        "deepspeed",
+        "peft",
+    ):
         assert callable(by_name(name).write)
     with pytest.raises(LookupError):
         by_name("../os")

@@ -1,4 +1,4 @@
-"""The facts of training arguments against what the real classes made of them (`tools/record_arguments.py`), version by version."""
+"""Facts of training arguments against what the real classes made of them, version by version (`tools/record_arguments.py`)."""
 
 from __future__ import annotations
 

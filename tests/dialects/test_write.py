@@ -16,7 +16,8 @@ NATIVE: dict[str, dict[str, Any]] = {
         "lora_r": 8,
     },
     "llama_factory": {
-        "model_name_or_path": "a/b", "stage": "sft", "finetuning_type": "lora", "quantization_bit": 4, "cutoff_len": 1024, "bf16": True,
+        "model_name_or_path": "a/b", "stage": "sft", "finetuning_type": "lora", "quantization_bit": 4, "cutoff_len": 1024,
+        "bf16": True,
     },
     "llama_factory_v1": {"model": "a/b", "train_dataset": "d", "micro_batch_size": 2, "peft_config.name": "lora"},
     "torchtune": {
@@ -39,7 +40,8 @@ CHANGES: tuple[tuple[str, Any], ...] = (
     ("precision", "fp16-mixed"), ("batch.micro_batch_size", 1), ("batch.gradient_accumulation_steps", 16),
     ("batch.sequence_length", 256), ("batch.packing", True), ("optimizer.name", "adamw_bnb_8bit"),
     ("optimizer.name", "paged_adamw_8bit"), ("model.attention", "flash_attention_2"), ("model.attention", "sdpa"),
-    ("loss.logits", "fused"), ("loss.logits", "chunked"), ("quantization.double_quant", True), ("quantization.double_quant", False),
+    ("loss.logits", "fused"), ("loss.logits", "chunked"), ("quantization.double_quant", True), ("quantization.double_quant",
+    False),
     ("model.dtype", "bfloat16"), ("checkpointing.use_reentrant", False), ("checkpointing.offload", True), ("eval.batch_size", 1),
     ("eval.enabled", False), ("adapter.r", 4), ("parallel.offload_params", "cpu"), ("parallel.offload_optimizer", "cpu"),
     ("parallel.strategy", "zero3"), ("quantization.method", "bnb_4bit"), ("quantization.method", "torchao_nf4"),
@@ -88,15 +90,18 @@ def test_what_is_written_is_read_back(name: str, key: str, value: Any) -> None:
 
 MUST = {
     "axolotl": {"checkpointing.enabled", "precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps",
-                "batch.sequence_length", "optimizer.name", "model.attention", "loss.logits", "quantization.double_quant", "model.dtype"},
+                "batch.sequence_length", "optimizer.name", "model.attention", "loss.logits", "quantization.double_quant",
+                "model.dtype"},
     "llama_factory": {"checkpointing.enabled", "precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps",
                       "batch.sequence_length", "optimizer.name", "model.attention", "loss.logits", "quantization.double_quant"},
     "trl_yaml": {"checkpointing.enabled", "precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps",
-                 "batch.sequence_length", "optimizer.name", "model.attention", "loss.logits", "quantization.double_quant", "model.dtype"},
+                 "batch.sequence_length", "optimizer.name", "model.attention", "loss.logits", "quantization.double_quant",
+                 "model.dtype"},
     "torchtune": {"checkpointing.enabled", "precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps",
                   "batch.sequence_length", "optimizer.name", "loss.logits", "model.dtype", "checkpointing.offload"},
     "ms_swift": {"checkpointing.enabled", "precision", "batch.micro_batch_size", "batch.gradient_accumulation_steps",
-                 "batch.sequence_length", "optimizer.name", "model.attention", "loss.logits", "quantization.double_quant", "model.dtype"},
+                 "batch.sequence_length", "optimizer.name", "model.attention", "loss.logits", "quantization.double_quant",
+                 "model.dtype"},
     "litgpt": {"batch.micro_batch_size", "batch.sequence_length", "precision", "optimizer.name", "quantization.double_quant"},
     "deepspeed": {"batch.micro_batch_size", "batch.gradient_accumulation_steps", "precision", "parallel.offload_optimizer"},
 }  # fmt: skip

@@ -33,7 +33,8 @@ def excerpt(text: str, span: Span) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        "yes", "No", "on", "OFF", "true", "null", "~", "", "1e-4", "1.0e-4", "2E5", "1_000", "0o17", "017", "0x1f", "0b11", "1:30", "1:30.5",
+        "yes", "No", "on", "OFF", "true", "null", "~", "", "1e-4", "1.0e-4", "2E5", "1_000", "0o17", "017", "0x1f", "0b11",
+        "1:30", "1:30.5",
         ".5", "5.", ".inf", "-.INF", "+12", "-0", "1.5e+3", "'no'", '"1"', "bf16", "2024-01-02x", "1,000", "0.1.2",
     ],
 )  # fmt: skip
@@ -48,8 +49,14 @@ def test_not_a_number_is_read() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abcdef_", min_size=1, max_size=6), inner, max_size=3),
+        st.none()
+        | st.booleans()
+        | st.integers(-(10**9), 10**9)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text("abcdef_", min_size=1, max_size=6), inner, max_size=3)
+        ),
         max_leaves=8,
     )
 )
