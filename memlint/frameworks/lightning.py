@@ -22,7 +22,7 @@ from memlint.read.pyeval.values import Call, Class, Function, Instance, Opaque, 
 
 def fitted(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> None:
     """`trainer.fit(module, ...)`: the run."""
-    collected.add(machine, _run(machine, collected, trainer, call))
+    collected.add(machine, _run(machine, collected, trainer, call), trainer)
 
 
 def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> TrainingRun:

@@ -7,7 +7,7 @@ from typing import Any
 
 from memlint.dialects.bitsandbytes import quantization_facts
 from memlint.dialects.derive import derive
-from memlint.dialects.from_pretrained import load_dtype, load_facts, objective
+from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE, load_dtype, load_facts, objective
 from memlint.dialects.peft import METHODS, adapter_facts
 from memlint.facts import Fact, Origin, Site, Status, default, fixed, unknown
 from memlint.frameworks.names import canonical, class_name
@@ -128,6 +128,10 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
         native["pretrained_model_name_or_path"] = plain(model.slots[".id"])
     elif call.args and "pretrained_model_name_or_path" not in native and ".config" not in model.slots:
         native["pretrained_model_name_or_path"] = plain(call.args[0])
+    named = native.get("pretrained_model_name_or_path")
+    if named is not None and named.known and named.value in ("", None):
+        reason = "the model's name is empty unless the launch gives one"
+        native["pretrained_model_name_or_path"] = unknown(reason, place(named))
     facts = load_facts(name.partition(".")[0], native, versions)
     head = _objective(name.partition(".")[0])
     if head is not None:
@@ -173,6 +177,8 @@ def _built(config: Fact, model: Instance, call: Call, versions: Versions) -> dic
     asked = call.kwargs.get("dtype") or call.kwargs.get("torch_dtype")
     if asked is not None:
         facts["model.dtype"] = load_dtype(plain(asked), versions)
+    elif "from_config" in call.name and all(".id" in c.slots for c in instances(config)):
+        facts["model.dtype"] = unknown(CHECKPOINT_DTYPE)  # PreTrainedModel._from_config takes config.dtype
     else:
         facts["model.dtype"] = default("float32", "torch's default dtype for a model built from a config")
     return facts

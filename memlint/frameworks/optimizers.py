@@ -5,7 +5,7 @@ from __future__ import annotations
 from memlint.facts import Fact, Origin, Status, fixed, unknown
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import place, plain
-from memlint.read.pyeval.values import Call, Instance, Symbol, merge
+from memlint.read.pyeval.values import Call, Instance, Symbol, merge, weaken
 
 OPTIMIZERS: dict[tuple[str, str], str] = {
     ("torch", "AdamW"): "adamw_torch", ("torch", "Adam"): "adamw_torch", ("torch", "SGD"): "sgd",
@@ -58,7 +58,8 @@ def optimizer_facts(optimizer: Fact) -> dict[str, Fact]:
         found.append(_name(value))
     if not found:
         return {"optimizer.name": unknown(optimizer.reason or "the optimizer is not followed", place(optimizer))}
-    return {"optimizer.name": merge(found, optimizer.decided_by if len(found) == 2 else "")}
+    name = merge(found, optimizer.decided_by if len(found) == 2 else "")
+    return {"optimizer.name": weaken(name) if optimizer.status is Status.DEFAULT else name}
 
 
 def _name(optimizer: Instance) -> Fact:

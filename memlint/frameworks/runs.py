@@ -70,11 +70,16 @@ def distinct_runs(found: list[Found]) -> list[TrainingRun]:
     The same call reached twice in the same way (a loop over settings) is one run whose facts are choices.
     """
     certain = [f for f in found if not f.shadow] or found
-    groups: dict[tuple[Span, tuple[Span, ...]], list[TrainingRun]] = {}
+    groups: dict[tuple[Span, tuple[Span, ...]], list[Found]] = {}
     for one in certain:
-        groups.setdefault((one.run.span, one.sites), []).append(one.run)
-    runs = [replace(group[0], facts=join_facts([dict(run.facts) for run in group])) for group in groups.values()]
-    return list({(run.span, repr([(k, f.value, f.choices) for k, f in run.facts.items()])): run for run in runs}.values())
+        groups.setdefault((one.run.span, one.sites), []).append(one)
+    runs: dict[object, TrainingRun] = {}
+    for group in groups.values():
+        facts = join_facts([dict(one.run.facts) for one in group])
+        values = repr([(key, fact.value, fact.choices) for key, fact in facts.items()])
+        job = group[0].trainer if group[0].trainer is not None else group[0].run.span
+        runs.setdefault((id(job) if group[0].trainer is not None else job, values), replace(group[0].run, facts=facts))
+    return list(runs.values())
 
 
 __all__ = ["Problem", "distinct_runs", "finish", "join_facts"]

@@ -21,6 +21,8 @@ class Found:
     """It happens only when an overridable default is overridden."""
     sites: tuple[Span, ...]
     """The calls that lead to it."""
+    trainer: object = None
+    """The object that trains; the same one trained twice (resumed or not) is one job."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,11 +49,11 @@ class Collected:
     """Canonical facts that the script's own process setup decides (`mp.spawn(nprocs=4)`)."""
     accelerators: list[Instance] = field(default_factory=list)
 
-    def add(self, machine: Machine, run: TrainingRun) -> None:
+    def add(self, machine: Machine, run: TrainingRun, trainer: object = None) -> None:
         """Record a run."""
         if machine.observing:
             return
-        self.runs.append(Found(run, machine.shadow > 0, machine.call_sites()))
+        self.runs.append(Found(run, machine.shadow > 0, machine.call_sites(), trainer))
 
     def problem(self, name: str, message: str, span: Span, *related: Span) -> None:
         """Record a problem once."""

@@ -75,7 +75,7 @@ def new_trainer(machine: Machine, instance: Instance, call: Call) -> None:
 
 def trained(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> None:
     """`trainer.train()`: the run as everything stands now."""
-    collected.add(machine, _run(machine, collected, trainer, call))
+    collected.add(machine, _run(machine, collected, trainer, call), trainer)
 
 
 def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> TrainingRun:

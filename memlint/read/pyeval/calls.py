@@ -234,6 +234,10 @@ def call_function(machine: Machine, function: Function, call: Call) -> Fact:
         from memlint.read.pyeval.statements import execute_block
 
         flow = execute_block(machine, function.node.body)
+    except Halted:
+        if not frame.returns:
+            raise
+        flow = Flow.RETURN  # an earlier path, in a loop, has left the function
     finally:
         machine.frames.pop()
         del machine.contexts[depth:]

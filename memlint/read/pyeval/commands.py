@@ -76,6 +76,8 @@ class CommandLines(Library):
             return _absl(machine, tail, call)
         if root == "fastcore" and tail == "Param":
             return call.argument("default", 3)
+        if root == "fastcore" and tail == "call_parse" and not call.args:
+            return fixed(Symbol(name), call.span)
         return None
 
     def method(self, machine: Machine, owner: Fact, name: str, call: Call) -> Fact | None:

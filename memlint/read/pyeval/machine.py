@@ -315,6 +315,7 @@ class Machine:
         finally:
             self.shadow -= 1
         del returns[before:]
+        age = Object().born
         try:
             with self.undone() as finals:
                 flow = taken()
@@ -323,7 +324,8 @@ class Machine:
                 raise
             return other()
         for place, (target, key, final) in finals.items():
-            differs = place in alternative or key in target.slots
+            older = target.born < age
+            differs = place in alternative or (older and (key in target.slots or not isinstance(target, Scope)))
             value = weaken(final) if differs and not stopped and isinstance(final, Fact) else final
             self.erase(target, key) if value is ABSENT else self.write(target, key, value)
         if not stopped:

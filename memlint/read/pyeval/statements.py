@@ -164,7 +164,8 @@ def _for(machine: Machine, node: ast.For | ast.AsyncFor) -> Flow:
     _widen(machine, node)
     with _looping(machine, Loop(machine.span(node), iterable, count)):
         assign(machine, node.target, element)
-        execute_block(machine, node.body)
+        if execute_block(machine, node.body) is Flow.RETURN:
+            return Flow.RETURN
     return execute_block(machine, node.orelse) if node.orelse else Flow.NEXT
 
 
@@ -198,7 +199,8 @@ def _while(machine: Machine, node: ast.While) -> Flow:
         return execute_block(machine, node.orelse)
     _widen(machine, node)
     with _looping(machine, Loop(machine.span(node), None, None)):
-        execute_block(machine, node.body)
+        if execute_block(machine, node.body) is Flow.RETURN:
+            return Flow.RETURN
     return execute_block(machine, node.orelse) if node.orelse else Flow.NEXT
 
 

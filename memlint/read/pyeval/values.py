@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from memlint.facts import Fact, Origin, Status
@@ -38,13 +39,18 @@ class Symbol:
     name: str
 
 
+_BIRTHS = count()
+"""Numbers objects in the order of their making: what a branch makes itself is younger than the branch."""
+
+
 class Object:
     """Something mutable, compared by identity. All its state is in `slots`, so that a branch can be undone and joined."""
 
-    __slots__ = ("slots",)
+    __slots__ = ("born", "slots")
 
     def __init__(self, slots: dict[Any, Any] | None = None) -> None:
         self.slots: dict[Any, Any] = slots if slots is not None else {}
+        self.born = next(_BIRTHS)
 
 
 class _Rest:
