@@ -51,7 +51,11 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening))),
     )
     context = EAGER_CONTEXT if expected.setup.stack.eager_context else (gpu.context_low, gpu.context_bytes, gpu.context_high) if gpu is not None else DEFAULT_CONTEXT
-    device = Interval(reserved.low + context[0], reserved.expected + context[1], reserved.high + context[2])
+    # nvidia-smi counts what the driver keeps back from torch's total as used, too.
+    driver = gpu.driver_bytes if gpu is not None and not expected.setup.stack.eager_context else 0
+    device = Interval(
+        reserved.low + context[0], reserved.expected + context[1] + driver, reserved.high + context[2] + driver
+    )
     top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
     notes = [*dict.fromkeys(sentence for f in figures for sentence in f.assumptions), *(e.sentence for e in widening)]

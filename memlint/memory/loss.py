@@ -79,6 +79,7 @@ def entropy_kernel(m: Machine, setup: Setup, logits: Tensor, classes: int) -> Te
     rows = logits.numel // classes
     if "cross_entropy" in setup.kernels:
         return compiled_cross_entropy(m, logits, rows)
+    logits = ops.cast(m, logits, FP32) if m.autocast else logits  # cross entropy is on autocast's float32 list
     if setup.loss_kernel in ("triton_ce", "unsloth_ce"):
         return triton_cross_entropy(m, logits, rows)
     return cross_entropy(m, logits, rows)

@@ -190,7 +190,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     multiple = int(facts.get("model.padded_vocab_multiple", 1) or 1)
     vocabulary = architecture.vocab_size or 0
     vocabulary = -(-vocabulary // multiple) * multiple
-    sharding = sharding_of(run, weight, architecture.hidden_size or 0)
+    sharding = sharding_of(run, weight)
     if sharding.is_zero:
         weight, mixed = (2 if precision != "fp32" else 4), False
     if sharding.strategy in FSDP and sharding.compute_itemsize and weight == 4:
@@ -235,7 +235,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         grad_itemsize=ITEMSIZES.get(facts.get("optimizer.grad_dtype", ""), 0),
         logits=str(logits),
         loss_kernel=str(facts.get("loss.kernel", "torch_ce")),
-        loss_upcast=bool(facts.get("loss.upcast_fp32", True)),
+        loss_upcast=bool(facts.get("loss.upcast_fp32", architecture.model_type not in NO_UPCAST)),
         loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
         loss_chunks=int(facts.get("loss.num_chunks", 8 if logits == "chunked" else 0) or 0),
         loss_keeps_chunks=bool(facts.get("loss.keeps_chunks", False)),
@@ -267,6 +267,9 @@ PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
 """Objectives whose forward pass sees two sequences per sample (TRL 1.16: chosen and rejected are concatenated; KTO computes a
 second, mismatched set for its KL term)."""
 
+
+NO_UPCAST = {"qwen", "chatglm", "mpt", "baichuan"}
+"""Remote-code models whose own loss does not copy the logits to float32 (hub `modeling_qwen.py`, `modeling_chatglm.py`)."""
 
 FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu"})
 """What inductor's partitioner recomputes in backward instead of keeping it (torch 2.5 and later, `_functorch/partitioners.py`): the

@@ -67,7 +67,7 @@ class Sharding:
         return -(-numel // self.ranks)
 
 
-def sharding_of(run: TrainingRun, weight_itemsize: int, hidden: int) -> Sharding:
+def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     """Read the sharding facts of a run."""
     value = run.value
     strategy = str(value("parallel.strategy", "none") or "none")
@@ -86,7 +86,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int, hidden: int) -> Sharding
     reduce = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_reduce_dtype") or ""), 0)
     bucket = value("parallel.reduce_bucket_size")
     if bucket is None:
-        bucket = hidden * hidden if value("framework.name") != "deepspeed" and hidden else DEFAULT_BUCKET
+        bucket = DEFAULT_BUCKET
     return Sharding(
         strategy=strategy,
         ranks=max(1, ranks),

@@ -84,18 +84,17 @@ def gradient_buffers(m: Machine, setup: Setup, trained: list[Parameter]) -> list
     reduce bucket, twice with overlap; gradients beyond it are this rank's share only (`stage_1_and_2.py`).
     """
     sharding = setup.sharding
-    total = sum(p.numel for p in trained)
     if sharding.strategy == "ddp" and sharding.world > 1 and trained:
         if sharding.bucket_view:
             for parameter in trained:
                 _on_grad(parameter, lambda p: _share_of(m, p, 0, p.itemsize))
         return [Storage(m.ledger, sum(p.numel * p.itemsize for p in trained), "communication")]
-    if sharding.is_zero and sharding.ranks > 1 and trained:
+    if sharding.is_zero and trained:
         if sharding.strategy == "zero2":
             for parameter in trained:
                 _on_grad(parameter, lambda p: _share_of(m, p, sharding.share(p.numel), p.itemsize))
         copies = 2 if sharding.overlap else 1
-        return [Storage(m.ledger, min(sharding.reduce_bucket, total) * trained[0].itemsize * copies, "communication")]
+        return [Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize * copies, "communication")]
     return []
 
 
