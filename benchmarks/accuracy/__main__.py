@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.accuracy import bars, figure, tables
+from benchmarks.accuracy import bars, document, figure, peers, tables
 from benchmarks.accuracy.cases import CASES, SEED_CASES, load
 from benchmarks.accuracy.score import Result, evaluate, summarise
 
@@ -21,20 +21,25 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     parser.add_argument("--figure", type=Path, help="write the scatter plot (SVG) there")
     parser.add_argument("--bars", action="store_true", help="write bars.json: the figures that tests/test_accuracy.py holds")
-    parser.add_argument("--peers", action="store_true", help="show the peers beside memlint (see docs/accuracy.md)")
+    parser.add_argument("--peers", action="store_true", help="show the peers beside memlint")
+    parser.add_argument("--run-peers", action="store_true", help="run the installed peers again and record what they predict")
+    parser.add_argument("--document", type=Path, help="write the page with all figures (docs/accuracy.md) there")
     options = parser.parse_args()
-    results = [evaluate(case) for case in load(SEED_CASES if options.seed else options.cases)]
+    cases = load(SEED_CASES if options.seed else options.cases)
+    if options.run_peers:
+        peers.record(cases)
+    results = [evaluate(case) for case in cases]
     if options.figure:
         options.figure.write_text(figure.scatter(results), encoding="utf-8")
     if options.bars:
         bars.write(results)
+    if options.document:
+        options.document.write_text(document.page(results), encoding="utf-8")
     if options.json:
         print(json.dumps(_json(results), indent=1))
     elif options.rows:
         print(tables.rows([r for r in results if r.case.group in options.rows or "all" in options.rows]))
     elif options.peers:
-        from benchmarks.accuracy import peers
-
         print(peers.table(results))
     else:
         print(tables.families(results))

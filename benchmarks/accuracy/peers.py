@@ -1,21 +1,26 @@
 """Two other estimators on the same cases, run from their packages (the `peers` extra), each with its own terms and defaults.
 
+What they predicted is recorded in `data/peers.json`, with what ten more predicted when they were run once.
+
 A case that needs something a peer has no input for is one that it cannot express. Predictions are matched to the metric of the
 case with the peer's own terms: allocated is its total without context and fragmentation, reserved without the context.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from typing import Any
 
-from benchmarks.accuracy.cases import Case
+from benchmarks.accuracy.cases import DATA, Case
 from benchmarks.accuracy.score import Result
 from benchmarks.accuracy.tables import by_group
 from memlint.models import Architecture, lookup
 
 MIB = 2**20
+RECORD = DATA / "peers.json"
 SINGLE = ("none", "device_map")
 
 
@@ -167,27 +172,42 @@ def fitcheck(case: Case, architecture: Architecture) -> int | None:
 PEERS: dict[str, Callable[[Case, Architecture], int | None]] = {"torch-preflight": torch_preflight, "fitcheck-llm": fitcheck}
 
 
-def errors(results: list[Result]) -> dict[str, dict[str, float]]:
-    """Signed relative errors by peer and case id, for the byte cases that the peer can express."""
-    found: dict[str, dict[str, float]] = {}
+Errors = dict[str, dict[str, float]]
+"""Signed relative errors by peer and case id, for the byte cases that the peer can express."""
+
+
+def run(cases: list[Case]) -> Errors:
+    """Ask the installed peers."""
+    found: Errors = {}
     for name, predict in PEERS.items():
         found[name] = {}
-        for result in results:
-            if not result.case.bytes:
-                continue
-            architecture = architecture_of(result.case)
+        for case in cases:
+            architecture = architecture_of(case) if case.bytes else None
             try:
-                predicted = predict(result.case, architecture) if architecture is not None else None
+                predicted = predict(case, architecture) if architecture is not None else None
             except (ValueError, TypeError, KeyError):
                 continue  # an input that the peer refuses
             if predicted:
-                found[name][result.case.id] = predicted / result.case.bytes - 1
+                found[name][case.id] = round(predicted / case.bytes - 1, 4)
     return found
+
+
+def recorded() -> dict[str, Any]:
+    """`versions` and `errors` of the peers run here, `others` with the figures of those run once."""
+    return json.loads(RECORD.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def record(cases: list[Case]) -> None:
+    """Run the installed peers and write what they predict."""
+    known = recorded()
+    known["versions"] = {name: version(name) for name in PEERS}
+    known["errors"] = run(cases)
+    RECORD.write_text(json.dumps(known, indent=0) + "\n", encoding="utf-8")
 
 
 def table(results: list[Result]) -> str:
     """memlint beside the peers by family, each over the cases that it can express: cases, median absolute error, and memlint's on the same."""
-    found = errors(results)
+    found: Errors = recorded()["errors"]
     lines = [f"{'family':<18}{'bytes':>6}{'memlint':>16}" + "".join(f"{name:>20}{'memlint there':>16}" for name in found)]
     for group, members in [*by_group(results).items(), ("all", results)]:
         ours = {r.case.id: r.error for r in members if r.error is not None}
