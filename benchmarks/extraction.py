@@ -180,7 +180,7 @@ def evaluate(roots: list[Path], gpu: str | None = None) -> Result:
     result = Result()
     for folder, case in cases(roots):
         entry = folder / case["entry"]
-        extraction = extract(str(entry), Project(root=folder))
+        extraction = extract(str(entry), Project(root=folder.resolve()))
         runs = [predicted(run) for run in extraction.runs]
         pairs = match(case["runs"], runs, gpu)
         allowed = max(len(case["runs"]), case.get("runs_max", 0))

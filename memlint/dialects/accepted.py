@@ -37,8 +37,6 @@ def _accepted(name: str) -> frozenset[str]:
 
 def unknown_keys(document: Document, dialect: str) -> tuple[Problem, ...]:
     """A problem for each key that the dialect's framework refuses and that resembles an accepted one."""
-    from difflib import get_close_matches  # costs nothing where every key is known
-
     found: list[Problem] = []
     for block in BLOCKS.get(dialect, ()):
         node = document.at(block) if block else document.root
@@ -48,6 +46,8 @@ def unknown_keys(document: Document, dialect: str) -> tuple[Problem, ...]:
         for entry in node.entries:
             if entry.key in accepted or entry.inherited:
                 continue
+            from difflib import get_close_matches  # only where a key is not known: it takes a while to import
+
             meant = get_close_matches(entry.key, accepted - node.keys, 1, CLOSE)
             if meant:
                 message = f"unknown key {entry.key!r}: did you mean {meant[0]!r}?"

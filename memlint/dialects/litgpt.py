@@ -34,6 +34,9 @@ _SWITCHES = {
 }  # fmt: skip
 
 
+_ADAPTERS = {"finetune_adapter": "llama_adapter", "finetune_adapter_v2": "llama_adapter_v2"}
+
+
 def recognise(document: Document) -> str | None:
     """litgpt's `train` block beside a checkpoint directory or a model name."""
     train = document.at("train")
@@ -47,10 +50,16 @@ def recognise(document: Document) -> str | None:
 
 
 def facts(native: Native, context: Context | None = None) -> Facts:
-    """Canonical facts of a litgpt configuration."""
+    """Canonical facts of a litgpt configuration. A launch adds its sub-command as `litgpt_command` (`finetune_full`)."""
     context = context or Context()
-    pretrain = "model_name" in native and "checkpoint_dir" not in native
-    lora = any(name.startswith("lora_") for name in native)
+    command = given(native, "litgpt_command")
+    kind = str(command.value).replace("-", "_") if command is not None else ""
+    pretrain = kind == "pretrain" if kind else "model_name" in native and "checkpoint_dir" not in native
+    # `litgpt finetune` is `litgpt finetune_lora` (`__main__.py`)
+    lora = kind in ("finetune", "finetune_lora", "finetune_lora_legacy") or (
+        not kind and any(name.startswith("lora_") for name in native)
+    )
+    adapter = _ADAPTERS.get(kind)
 
     def setting(name: str, otherwise: Any, convert: Any) -> Fact:
         fact = given(native, name)
@@ -69,7 +78,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "objective": fixed("causal_lm"),
         "reference_model": default("none", NOTE),
         "optimizer.name": _optimizer(native, pretrain),
-        "adapter.method": fixed("lora", _span(native, "lora_r")) if lora else default("none", NOTE),
+        "adapter.method": fixed("lora", _span(native, "lora_r")) if lora else default(adapter or "none", NOTE),
         "quantization.method": default("none", NOTE),
         "eval.enabled": default(True, NOTE),
     }

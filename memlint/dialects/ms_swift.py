@@ -63,10 +63,18 @@ def recognise(document: Document) -> str | None:
 
 
 def facts(native: Native, context: Context | None = None) -> Facts:
-    """Canonical facts of a Swift configuration (flags without `--`)."""
+    """Canonical facts of a Swift configuration (flags without `--`).
+
+    A launch adds `swift_command` (`sft`, `pt`, `rlhf`) and `swift_backend` (`megatron`).
+    """
     context = context or Context()
     names_ = {name.partition(".")[0] for name in native}
     megatron = bool(names_ & _MEGATRON) and "per_device_train_batch_size" not in names_
+    command, backend = given(native, "swift_command"), given(native, "swift_backend")
+    if command is not None:
+        megatron = backend is not None and backend.value == "megatron"
+        if command.value == "rlhf":
+            native = {"rlhf_type": default("dpo", NOTE), **native}
     result = _shared(native, megatron)
     if megatron:
         return result | _megatron(native)

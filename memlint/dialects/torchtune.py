@@ -52,7 +52,7 @@ def recognise(document: Document) -> str | None:
 
 
 def facts(native: Native, context: Context | None = None) -> Facts:
-    """Canonical facts of a recipe configuration."""
+    """Canonical facts of a recipe configuration. A launch adds the recipe's name as `recipe` (`lora_finetune_distributed`)."""
     context = context or Context()
     role = "policy_model" if "policy_model._component_" in native else "model"
     builder = given(native, f"{role}._component_") or unknown("the model builder is not named")
@@ -229,7 +229,11 @@ def _parallel(native: Native, path: str) -> Facts:
     shard = given(native, "data_parallel_shard_dim")
     if shard is not None and shard.value != -1:
         result["parallel.data_shard"] = derive(integer, shard)
-    if "single_device" in path:
+    recipe = given(native, "recipe")
+    name = str(recipe.value) if recipe is not None and recipe.known else path
+    if "distributed" in name and recipe is not None:
+        result["parallel.strategy"] = derive(lambda _: "fsdp2", recipe)
+    elif "single_device" in name:
         result |= {
             "parallel.gpus": default(1, "a single-device recipe"),
             "parallel.strategy": default("none", "a single-device recipe"),

@@ -46,8 +46,14 @@ def recognise(document: Document) -> str | None:
 
 
 def facts(native: Native, context: Context | None = None, class_name: str | None = None) -> Facts:
-    """Canonical facts; `class_name` is the configuration class that reads the file, when that is known."""
+    """Canonical facts; `class_name` is the configuration class that reads the file, when that is known.
+
+    A launch of `trl sft` and its like adds the class as `trl_command`.
+    """
     context = context or Context()
+    command = given(native, "trl_command")
+    if class_name is None and command is not None:
+        class_name = str(command.value)
     versions = context.versions
     names = {name.partition(".")[0] for name in native}
     if class_name is None and names & _OPEN_INSTRUCT and not names & {"dataset_mixture", "eval_strategy"}:

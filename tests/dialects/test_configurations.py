@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from memlint.dialects import read_config
-from memlint.facts import Status, TrainingRun
+from memlint.dialects import by_name, read_config
+from memlint.facts import Status, TrainingRun, fixed
 from memlint.project import Project
 from memlint.source import Kind, Source
 
@@ -445,3 +445,38 @@ def test_run_yaml_keeps_mappings_whole_and_reports_what_is_wrong() -> None:
     assert run.value("adapter.target_modules") == ["q_proj"]
     assert "adapter.method" not in run.facts
     assert problems(run) == [("unknown-key", 4), ("wrong-value", 5)]
+
+
+# ---- what a launch adds to a configuration ----
+
+
+def facts_of(dialect: str, **native: Any) -> dict[str, Any]:
+    facts = by_name(dialect).facts({name.replace("__", "."): fixed(value) for name, value in native.items()})
+    return {key: fact.value for key, fact in facts.items()}
+
+
+def test_the_command_of_swift_decides_the_objective_and_the_backend() -> None:
+    assert facts_of("ms_swift", model="a/b", swift_command="rlhf")["objective"] == "dpo"
+    assert facts_of("ms_swift", model="a/b", swift_command="rlhf", rlhf_type="rm")["objective"] == "reward"
+    assert facts_of("ms_swift", model="a/b", swift_command="sft", swift_backend="megatron")["parallel.strategy"] == "megatron"
+    assert facts_of("ms_swift", model="a/b", swift_command="sft")["objective"] == "causal_lm"
+
+
+def test_the_command_of_trl_decides_the_trainer() -> None:
+    facts = facts_of("trl_yaml", model_name_or_path="a/b", learning_rate=1e-5, trl_command="RewardConfig")
+    assert facts["objective"] == "reward"
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "checkpointing"),
+    [("finetune", "lora", False), ("finetune_full", "none", False), ("finetune_adapter_v2", "llama_adapter_v2", False)],
+)
+def test_the_command_of_litgpt_decides_the_adapter(command: str, method: str, checkpointing: bool) -> None:
+    facts = facts_of("litgpt", checkpoint_dir="checkpoints/a/b", litgpt_command=command)
+    assert (facts["adapter.method"], facts["checkpointing.enabled"]) == (method, checkpointing)
+
+
+def test_the_recipe_of_torchtune_decides_the_strategy() -> None:
+    one = facts_of("torchtune", batch_size=1, recipe="lora_finetune_single_device")
+    assert (one["parallel.strategy"], one["parallel.gpus"]) == ("none", 1)
+    assert facts_of("torchtune", batch_size=1, recipe="full_finetune_distributed")["parallel.strategy"] == "fsdp2"
