@@ -7,7 +7,7 @@ from typing import Any
 
 from memlint.assess import Assessment
 from memlint.config import Settings
-from memlint.facts import Fact, Problem, Status
+from memlint.facts import Fact, Status
 from memlint.rules.catalogue import selected
 from memlint.rules.expression import UNKNOWN, Unknown
 from memlint.rules.finding import Confidence, Finding, Fix, Label, ordered
@@ -21,24 +21,38 @@ _TERMS_OF_ESTIMATE = ("estimate", "verdict", "largest")
 def check(assessment: Assessment, rules: Iterable[Rule], settings: Settings | None = None) -> list[Finding]:
     """What the rules find in one run, in file order. Fingerprints and suppressions come later, over whole files."""
     chosen = selected(tuple(rules), settings) if settings else rules
-    return ordered(finding for rule in chosen for finding in _findings(assessment, rule))
+    scope = Facts(assessment)
+    return ordered(finding for rule in chosen for finding in _findings(rule, scope))
 
 
 def decide(assessment: Assessment, rule: Rule) -> bool | Unknown:
-    """Whether a rule's condition holds for a run; unknown when facts are missing or nothing names a card.
+    """Whether a rule's condition holds for a run; unknown when facts are missing or nothing names a card."""
+    return _decided(rule, Facts(assessment))
 
-    Of a fragment (an accelerate or DeepSpeed file alone) only its own problems are decided.
-    """
+
+def _decided(rule: Rule, scope: Facts) -> bool | Unknown:
+    """Of a fragment (an accelerate or DeepSpeed file alone) only its own problems are decided."""
     condition = rule.when
     if condition is None:
         return False
-    if assessment.is_fragment and not condition.problems:
+    if scope.assessment.is_fragment and not condition.problems:
         return UNKNOWN
-    return condition.decide(Facts(assessment))
+    return condition.decide(scope)
 
 
-def finding_of(rule: Rule, span: Span, scope: Facts, logical: str, labels: tuple[Label, ...] = ()) -> Finding:
-    """A finding of a rule at a place."""
+def _findings(rule: Rule, scope: Facts) -> Iterator[Finding]:
+    if _decided(rule, scope) is not True:
+        return
+    problems = problems_of(scope.assessment, rule.when.problems if rule.when else ())
+    for problem in problems:
+        labels = tuple(Label(span, "and here") for span in problem.related)
+        yield _finding(rule, problem.span, scope.about(problem), problem.name, labels)
+    if not problems:
+        span, logical = _place(rule, scope.assessment)
+        yield _finding(rule, span, scope, logical, tuple(_labels(rule, scope, span, logical)))
+
+
+def _finding(rule: Rule, span: Span, scope: Facts, logical: str, labels: tuple[Label, ...]) -> Finding:
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -50,23 +64,6 @@ def finding_of(rule: Rule, span: Span, scope: Facts, logical: str, labels: tuple
         fixes=_fixes(rule, scope),
         logical=logical,
     )
-
-
-def _findings(assessment: Assessment, rule: Rule) -> Iterator[Finding]:
-    if decide(assessment, rule) is not True:
-        return
-    problems = problems_of(assessment, rule.when.problems if rule.when else ())
-    for problem in problems:
-        yield _finding_of_problem(rule, assessment, problem)
-    if not problems:
-        scope = Facts(assessment)
-        span, logical = _place(rule, assessment)
-        yield finding_of(rule, span, scope, logical, tuple(_labels(rule, scope, span, logical)))
-
-
-def _finding_of_problem(rule: Rule, assessment: Assessment, problem: Problem) -> Finding:
-    labels = tuple(Label(span, "and here") for span in problem.related)
-    return finding_of(rule, problem.span, Facts(assessment, problem.message), problem.name, labels)
 
 
 def _place(rule: Rule, assessment: Assessment) -> tuple[Span, str]:

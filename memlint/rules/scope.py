@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memlint.assess import Assessment
@@ -21,13 +21,23 @@ class Facts:
 
     assessment: Assessment
     message: str = ""
+    _terms: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """Terms looked up before: some are found by a search over many estimates."""
 
     def values(self, name: str) -> tuple[Any, ...]:
         """Every value a fact or term may have; empty when unknown or not applicable (no card, no estimate)."""
         if name not in TERMS:
             return self.assessment.run.fact(name).values
-        value = self.message or None if name == PROBLEM_MESSAGE else TERMS[name].read(self.assessment)
+        if name == PROBLEM_MESSAGE:
+            return (self.message,) if self.message else ()
+        if name not in self._terms:
+            self._terms[name] = TERMS[name].read(self.assessment)
+        value = self._terms[name]
         return () if value is None else (value,)
+
+    def about(self, problem: Problem) -> Facts:
+        """The same scope for a finding about one problem."""
+        return replace(self, message=problem.message)
 
     def known(self, name: str) -> bool:
         """True when there is exactly one value."""
