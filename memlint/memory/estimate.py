@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
@@ -50,12 +50,16 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         expected.required,
         int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening))),
     )
-    context = EAGER_CONTEXT if expected.setup.stack.eager_context else (gpu.context_low, gpu.context_bytes, gpu.context_high) if gpu is not None else DEFAULT_CONTEXT
+    context = (
+        EAGER_CONTEXT
+        if expected.setup.stack.eager_context
+        else (gpu.context_low, gpu.context_bytes, gpu.context_high)
+        if gpu is not None
+        else DEFAULT_CONTEXT
+    )
     # nvidia-smi counts what the driver keeps back from torch's total as used, too.
     driver = gpu.driver_bytes if gpu is not None and not expected.setup.stack.eager_context else 0
-    device = Interval(
-        reserved.low + context[0], reserved.expected + context[1] + driver, reserved.high + context[2] + driver
-    )
+    device = Interval(reserved.low + context[0], reserved.expected + context[1] + driver, reserved.high + context[2] + driver)
     top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
     notes = [*dict.fromkeys(sentence for f in figures for sentence in f.assumptions), *(e.sentence for e in widening)]
@@ -85,8 +89,18 @@ def _interval(values: list[int], shares: list[tuple[float, float]]) -> Interval:
 
 
 def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _Figures:
+    """The figures of one scenario: those of the worst pipeline stage."""
     assumed: list[str] = []
     setup = setup_of(run, architecture, gpu, assumed)
+    stages = setup.sharding.pipeline
+    if setup.sharding.strategy != "megatron" or stages == 1:
+        return _figures_of(setup, architecture, gpu, assumed)
+    layers = -(-setup.layers // stages)
+    both = [_figures_of(replace(setup, stage=stage, layers=layers), architecture, gpu, assumed) for stage in ("first", "last")]
+    return max(both, key=lambda figures: figures.allocated)
+
+
+def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> _Figures:
     program, events = _events(setup, architecture)
     peaks = tuple(timeline.peaks(events))
     replayed = allocator.replay(events)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from memlint.memory import ops
 from memlint.memory.autograd import Grads
+from memlint.memory.families.megatron import no_head
 from memlint.memory.families.model import Model
 from memlint.memory.linear import Linear, matmul_weight
 from memlint.memory.machine import Machine
@@ -23,7 +24,9 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
     """The loss of one micro-batch."""
     ledger = m.ledger
     ledger.enter("loss")
-    if setup.objective in POOLED or model.head is None:
+    if model.head is None:
+        return [no_head(m, hidden)]
+    if setup.objective in POOLED:
         return [_pooled(m, model, hidden)]
     if setup.logits == "fused":
         return [fused_linear_cross_entropy(m, setup, model, hidden)]
@@ -80,7 +83,7 @@ def entropy_kernel(m: Machine, setup: Setup, logits: Tensor, classes: int) -> Te
     if "cross_entropy" in setup.kernels:
         return compiled_cross_entropy(m, logits, rows)
     logits = ops.cast(m, logits, FP32) if m.autocast else logits  # cross entropy is on autocast's float32 list
-    if setup.loss_kernel in ("triton_ce", "unsloth_ce"):
+    if setup.loss_kernel in ("triton_ce", "unsloth_ce", "te_fused_ce"):
         return triton_cross_entropy(m, logits, rows)
     return cross_entropy(m, logits, rows)
 

@@ -44,7 +44,8 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     ledger = m.ledger
     ledger.enter("load")
     builder = Builder(m, setup, architecture.model_type)
-    model = page_of(architecture.model_type, setup.stack.framework)(builder, architecture, layers)
+    framework = "megatron" if setup.sharding.strategy == "megatron" else setup.stack.framework
+    model = page_of(architecture.model_type, framework)(builder, architecture, layers)
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
     if setup.in_backward and units is None:
@@ -82,7 +83,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
 def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: list[Parameter]) -> None:
     """Forward, loss, backward, optimizer step, gradients dropped."""
     ledger = m.ledger
-    if setup.accumulates:
+    if setup.accumulates and setup.sharding.strategy != "megatron":
         accumulated(m, setup, trained)
     ledger.enter("forward")
     labels = Storage(ledger, m.tokens * INT64)
@@ -90,6 +91,8 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     if setup.padding_mask:
         m.mask = attention.make_mask(m, BYTE if setup.stack.boolean_masks else setup.weight_itemsize)
     old = len(m.held)
+    # 1F1B: the first stage has as many micro-batches under way as there are stages.
+    waiting = [forward(m, setup, model, units) for _ in range(setup.sharding.pipeline - 1 if setup.stage == "first" else 0)]
     hidden = forward(m, setup, model, units)
     m.mask = None
     ledger.component = "logits"
@@ -107,6 +110,7 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     if units is not None:
         units.finish()
     value.clear()
+    drop(m, waiting)
     if m.held and not setup.stack.keeps_loss:
         m.release()
     ledger.component = "workspace"
@@ -117,6 +121,12 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     ledger.component = "activations"
     ledger.enter("optimizer_step")
     del labels, ids
+
+
+def drop(m: Machine, waiting: list[Tensor]) -> None:
+    """Micro-batches still under way when this one's backward is over; their graphs go with the simulation's step."""
+    m.ledger.enter("release")
+    waiting.clear()
 
 
 def accumulated(m: Machine, setup: Setup, trained: list[Parameter]) -> None:

@@ -89,6 +89,8 @@ class Setup:
     math_sdpa: bool
     """The card has no fused attention kernel for half inputs."""
     sharding: Sharding
+    stage: str
+    """only, first or last pipeline stage."""
     stored_itemsize: int
     """dtype in which trained base weights are stored between uses (float32 shards under FSDP with mixed precision)."""
 
@@ -201,7 +203,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", ""), weight),
         autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
         batch=int(batch) * (2 if objective in PAIRED else 1),
-        sequence=int(sequence),
+        sequence=-(-int(sequence) // sharding.context),
         packed=packing,
         accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1 or stack.zeroes_in_place,
         attention=str(attention),
@@ -226,7 +228,8 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         bits=int(facts.get("quantization.bits", 4) or 4),
         compute_itemsize=ITEMSIZES.get(compute, 2 if mixed or weight == 2 else 4),
         quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
-        kernels=frozenset(facts.get("kernels", ()) or ()) | _fused_by_compile(bool(facts.get("compile", False)), stack, str(logits)),
+        kernels=frozenset(facts.get("kernels", ()) or ())
+        | _fused_by_compile(bool(facts.get("compile", False)), stack, str(logits)),
         compiled=bool(facts.get("compile", False)),
         optimizer=optimizer,
         foreach=bool(facts.get("optimizer.foreach", optimizer in ("adamw_torch", "sgd") and stack.foreach_by_default)),
@@ -235,7 +238,11 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         grad_itemsize=ITEMSIZES.get(facts.get("optimizer.grad_dtype", ""), 0),
         logits=str(logits),
         loss_kernel=str(facts.get("loss.kernel", "torch_ce")),
-        loss_upcast=bool(facts.get("loss.upcast_fp32", architecture.model_type not in NO_UPCAST)),
+        loss_upcast=bool(
+            facts.get(
+                "loss.upcast_fp32", architecture.model_type not in NO_UPCAST and facts.get("loss.kernel", "") != "te_fused_ce"
+            )
+        ),
         loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
         loss_chunks=int(facts.get("loss.num_chunks", 8 if logits == "chunked" else 0) or 0),
         loss_keeps_chunks=bool(facts.get("loss.keeps_chunks", False)),
@@ -250,6 +257,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         vocabulary=vocabulary,
         workspace=workspace_bytes(gpu),
         sharding=sharding,
+        stage="only",
         stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,
         math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",
     )

@@ -47,6 +47,11 @@ class Sharding:
     """The last block stays gathered between forward and backward (torchtitan)."""
     keeps_frozen_inputs: bool = False
     """FSDP1 hooks a frozen unit on its inputs and keeps them, with their gradients, until backward ends."""
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    sequence_parallel: bool = False
     leaves_apart: bool = True
     """Trained leaves (adapters) are units of their own; else a block's flat parameter mixes frozen and trained weights."""
 
@@ -56,7 +61,7 @@ class Sharding:
 
     @property
     def shards_states(self) -> bool:
-        return self.ranks > 1 and self.strategy in (*FSDP, *ZERO)
+        return self.ranks > 1 and self.strategy in (*FSDP, *ZERO, "megatron")
 
     @property
     def is_zero(self) -> bool:
@@ -76,7 +81,12 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     for degree in ("tensor", "pipeline", "context"):
         if not value("parallel.data_shard") and degree != "context":
             ranks //= max(1, int(value(f"parallel.{degree}", 1) or 1))
-    if value("parallel.fsdp_sharding") == "no_shard" or strategy not in (*FSDP, *ZERO):
+    tensor, pipeline, context, expert = (
+        max(1, int(value(f"parallel.{degree}", 1) or 1)) for degree in ("tensor", "pipeline", "context", "expert")
+    )
+    if strategy == "megatron":
+        ranks = max(1, world // (tensor * pipeline)) if value("parallel.distributed_optimizer") else 1
+    elif value("parallel.fsdp_sharding") == "no_shard" or strategy not in (*FSDP, *ZERO):
         ranks = 1
     compute = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_param_dtype") or ""), 0)
     mixed = str(value("precision") or "").endswith("-mixed")
@@ -104,5 +114,10 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
         keeps_last=value("parallel.last_layer_resharded") is False,
         keeps_frozen_inputs=strategy == "fsdp1",
+        tensor=tensor,
+        pipeline=pipeline,
+        context=context,
+        expert=expert,
+        sequence_parallel=bool(value("parallel.sequence_parallel", False)),
         leaves_apart=not value("parallel.mixed_frozen_flat", False),
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from memlint.memory.autograd import Sink
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import Parameter, Storage, Tensor
+from memlint.memory.tensor import FP32, Parameter, Storage, Tensor
 
 ROOT = -1
 
@@ -89,6 +89,12 @@ def gradient_buffers(m: Machine, setup: Setup, trained: list[Parameter]) -> list
             for parameter in trained:
                 _on_grad(parameter, lambda p: _share_of(m, p, 0, p.itemsize))
         return [Storage(m.ledger, sum(p.numel * p.itemsize for p in trained), "communication")]
+    if sharding.strategy == "megatron":
+        held = []
+        for parameter in trained:
+            m.ledger.enter("states", parameter.layer)
+            held.append(Storage(m.ledger, parameter.numel * FP32, "gradients"))
+        return held
     if sharding.is_zero and trained:
         if sharding.strategy == "zero2":
             for parameter in trained:

@@ -35,7 +35,7 @@ PAGES = {
 
 def page_of(model_type: str, framework: str) -> Page:
     """The page of a model type; raises `CannotEstimate` naming it when there is none."""
-    module = "litgpt" if framework == "litgpt" else PAGES.get(model_type)
+    module = {"litgpt": "litgpt", "megatron": "megatron"}.get(framework) or PAGES.get(model_type)
     if module is None:
         raise CannotEstimate(f"no memory page for model type {model_type!r}")
     page: Page = import_module(f"memlint.memory.families.{module}").build
