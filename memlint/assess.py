@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memlint.config import Settings
+from memlint.dialects import by_name
 from memlint.facts import Fact, TrainingRun, fixed
 from memlint.gpus import Gpu, all_gpus, find
 from memlint.memory import CannotEstimate, Estimate, Interval, estimate
@@ -15,9 +16,6 @@ from memlint.models import Architecture, Lookup, lookup
 from memlint.source import Kind, kind_of
 
 FITS, TIGHT, DOES_NOT_FIT, UNKNOWN = "fits", "tight", "does_not_fit", "unknown"
-
-FRAGMENTS = ("accelerate", "deepspeed", "peft")
-"""Dialects whose files say nothing of a model."""
 
 SHARDED = ("fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron")
 SHARDED_BY_LAUNCH = ("torchtune", "open_instruct", "verl", "torchtitan", "nemo", "megatron")
@@ -54,7 +52,12 @@ class Assessment:
     @property
     def is_fragment(self) -> bool:
         """True for a launcher's or engine's configuration alone: no job, only a part that many jobs may share."""
-        return self.run.dialect in FRAGMENTS and kind_of(self.run.path) in (Kind.YAML, Kind.JSON)
+        if kind_of(self.run.path) not in (Kind.YAML, Kind.JSON):
+            return False
+        try:
+            return bool(getattr(by_name(self.run.dialect), "FRAGMENT", False))
+        except LookupError:
+            return False
 
     @property
     def sharding_guessed(self) -> bool:

@@ -15,6 +15,7 @@ from memlint.gpus import find
 from memlint.models import Lookup
 from memlint.rules import Confidence, Finding, Rule, Safety, Severity, check, find_rule, load_rules, selected
 from memlint.rules.page import PageError, read_rule
+from memlint.rules.terms import TERMS
 from memlint.source import Span
 
 RULES = load_rules()
@@ -240,3 +241,21 @@ def test_what_is_no_page(tmp_path: Path, text: str) -> None:
     page.write_text(dedent(text))
     with pytest.raises(PageError):
         read_rule(page)
+
+
+def test_the_example_of_the_readme_is_a_rule(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "rules" / "README.md").read_text(encoding="utf-8")
+    front = readme.partition("## Front matter\n\n```yaml\n")[2].partition("```")[0]
+    (tmp_path / "acme.md").write_text(f"---\n{front}---\n# sequences-too-long (ACME001)\n", encoding="utf-8")
+    rules = load_rules(Settings(rules=(tmp_path,)))
+    run = run_of(batch__sequence_length=8192, batch__packing=False)
+    (finding,) = [f for f in check(assess(run), rules) if f.code == "ACME001"]
+    assert finding.message == "8192 tokens a sample: our data has 95 % below 2048"
+    assert finding.fixes[0].changes == {"batch.sequence_length": 4096}
+
+
+def test_the_readme_names_every_term() -> None:
+    readme = (Path(__file__).parents[2] / "rules" / "README.md").read_text(encoding="utf-8")
+    for name in TERMS:
+        last = name.rsplit(".", 1)[-1]
+        assert last in readme or name == "problem_message", name

@@ -1,0 +1,62 @@
+"""On real files the rules are quiet: every finding over the labelled corpus is listed here and was judged by hand.
+
+The files are working configurations and scripts of their authors (`tests/corpus/extraction`). What is listed is true of them; a
+change that adds a line must show that the new finding is true as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from memlint.cli.examine import examine
+from memlint.cli.session import Inputs, Session
+from memlint.config import Configs
+from memlint.report.result import CheckResult
+
+CORPUS = Path(__file__).parents[1] / "corpus" / "extraction"
+CASES = sorted(path.parent for path in CORPUS.glob("*/*/expected.yaml"))
+
+WITHOUT_TARGET = {
+    # fp16=True with weights loaded in float16: the scaler refuses them, as the corpus notes say.
+    ("crlf-bom", "MEM023"),
+    # lora_modules_to_save: [embed_tokens, lm_head] of Llama 3: 525 million parameters each.
+    ("axolotl-llama-3-lora-8b", "MEM054"),
+    ("openinstruct-dpo-duplicate-keys", "MEM130"),
+}
+"""Findings when no target card is named."""
+
+ON_A_LARGE_CARD = {
+    ("crlf-bom", "MEM023"),
+    ("openinstruct-dpo-duplicate-keys", "MEM130"),
+}
+"""Findings that rest on no estimate when the target is an H200 with 141 GB."""
+
+
+def findings(case: Path, gpu: str | None, monkeypatch: pytest.MonkeyPatch) -> CheckResult:
+    entry = yaml.safe_load((case / "expected.yaml").read_text(encoding="utf-8"))["entry"]
+    monkeypatch.chdir(case)
+    session = Session(Configs(isolated=True), lambda settings: settings.with_options("--gpu", gpu=gpu))
+    return examine(Inputs((entry,), frozenset({entry})), session)
+
+
+def found(gpu: str | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+    for case in CASES:
+        for finding in findings(case, gpu, monkeypatch).findings:
+            yield case.name, finding.code
+
+
+def test_the_corpus_is_there() -> None:
+    assert len(CASES) > 100
+
+
+def test_without_a_target_only_what_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(found(None, monkeypatch)) == WITHOUT_TARGET
+
+
+def test_on_a_large_card_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests_on_estimate = {"MEM001", "MEM002", "MEM003", "MEM010", "MEM030", "MEM040", "MEM041", "MEM052", "MEM061", "MEM110"}
+    assert {pair for pair in found("h200", monkeypatch) if pair[1] not in rests_on_estimate} == ON_A_LARGE_CARD
