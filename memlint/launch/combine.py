@@ -33,7 +33,9 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
     if strategy is not None:
         own = facts.get("parallel.strategy")
         if strategy.value in PLAIN:
-            if own is None or not _states(own) or (own.value in PLAIN and accelerated):
+            if own is None and accelerated and facts.get("optimizer.name", strategy).status is Status.UNKNOWN:
+                facts["parallel.strategy"] = unknown("the training arguments are not known, so DeepSpeed or FSDP may be on")
+            elif own is None or not _states(own) or (own.value in PLAIN and accelerated):
                 facts["parallel.strategy"] = strategy
         elif accelerated:
             if own is not None and _states(own) and own.value not in PLAIN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from memlint.source import Kind, ReadError, Source, Span, kind_of
 
 MAX_LAUNCHES = 64
 """Distinct launches that are followed in one file; ways to one launch count each."""
+MAX_FRUITLESS = 3
+"""A program that trained nothing in so many launches (an evaluation script in a sweep) is not read again."""
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
 LLAMA_FACTORY_FLAGS = frozenset({"stage", "finetuning_type", "dataset", "template", "do_train"})
 
@@ -62,16 +65,18 @@ def launched(script: Script, allocation: slurm.Options, project: Project, path: 
     ways: dict[Span, list[tuple[TrainingRun, ...]]] = {}
     errors: dict[tuple[str, int, str], ReadError] = {}
     seen: list[Command] = []
+    fruitless: Counter[str] = Counter()
     for invocation in script.invocations:
         bare = unwrap(invocation)
         found = None if bare is None else command_of(bare, allocation, invocation.span, project, path, invocation.directory)
         if found is None:
             continue
         found = replace(found, passthrough=invocation.passthrough)
-        if found in seen or len(seen) >= MAX_LAUNCHES:
+        if found in seen or len(seen) >= MAX_LAUNCHES or fruitless[found.program] >= MAX_FRUITLESS:
             continue
         seen.append(found)
         extraction = read_command(found, project)
+        fruitless[found.program] += not extraction.runs
         ways.setdefault(invocation.span, []).append(extraction.runs)
         for error in extraction.errors:
             errors[error.path, error.line, error.message] = error

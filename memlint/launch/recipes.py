@@ -5,10 +5,11 @@ The tool's dialect reads the file; flags and `key=value` words of the command li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from memlint.facts import Fact, Problem, Site, TrainingRun, fixed, unknown
+from memlint.facts import Fact, Problem, Site, TrainingRun, default, fixed, unknown
 from memlint.launch.command import Command
 from memlint.launch.launchers import TORCHRUN_FLAGS, Facts
 from memlint.launch.words import arguments, options, text
@@ -18,6 +19,7 @@ TRL_COMMANDS = {
     "sft": "SFTConfig", "dpo": "DPOConfig", "grpo": "GRPOConfig", "kto": "KTOConfig", "reward": "RewardConfig",
     "rloo": "RLOOConfig",
 }  # fmt: skip
+VERL_TRAINERS = re.compile(r"verl\.trainer\.(?:main_ppo\w*|\w*sft_trainer\w*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def recipe(command: Command) -> Recipe | None:
         return _tune(command, words[1:])
     if program == "trl" and first in TRL_COMMANDS:
         return _flags("trl_yaml", command, words[1:], {"trl_command": fixed(TRL_COMMANDS[first])})
-    if program.startswith("verl.trainer."):
+    if VERL_TRAINERS.fullmatch(program):
         return _flags("verl", command, words, {})
     return None
 
@@ -166,12 +168,15 @@ def tool_launcher(command: Command, found: Recipe, run: TrainingRun) -> Command:
     if spawns and processes is not None and processes.known and text(processes).isdigit():
         launcher["parallel.gpus"] = processes.with_value(int(text(processes)))
         nodes = env.get("NNODES")
-        if nodes is not None:
+        if nodes is None:
+            launcher["parallel.nodes"] = default(1, "torchrun default")
+        else:
             known = nodes.known and text(nodes).isdigit()
             launcher["parallel.nodes"] = nodes.with_value(int(text(nodes))) if known else unknown("NNODES is not known")
     gpus = launcher.get("parallel.gpus")
     if gpus is not None and gpus.known and "parallel.strategy" not in launcher:
-        many = gpus.value * (launcher["parallel.nodes"].value if "parallel.nodes" in launcher else 1) > 1
+        nodes = launcher.get("parallel.nodes")
+        many = gpus.value * (nodes.value if nodes is not None and nodes.known else 1) > 1
         if found.dialect == "ms_swift" and many and processes is None:
             launcher["parallel.strategy"] = gpus.with_value("device_map").through(None, "one process: swift splits the model")
         else:

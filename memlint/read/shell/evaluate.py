@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from memlint.facts import Fact
 from memlint.read.shell import builtins
 from memlint.read.shell.control import MAX_STEPS, Control, passes
+from memlint.read.shell.expand import MAX_FIELDS
 from memlint.read.shell.printing import WrittenFile
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import Assignment, ShellError, Simple
-from memlint.read.shell.value import Array, Joined, Lines, Value, fact_of, text_of
+from memlint.read.shell.value import Array, Joined, Lines, Value, bounded, fact_of, text_of
 from memlint.source import Span
 
 MAX_CALLS = 20
@@ -79,7 +80,7 @@ class Walk(Control):
         if isinstance(assignment.value, tuple):
             elements = [value for word in assignment.value for value in self.expander.fields(word, world, text)]
             before = held if isinstance(held, list) else [held] if held else []
-            world.assign(name, [*before, *elements] if assignment.append else elements)
+            world.assign(name, [*before, *elements][:MAX_FIELDS] if assignment.append else elements)
             return
         value = self.expander.value(assignment.value, world, text)
         if assignment.index is not None:
@@ -88,9 +89,9 @@ class Walk(Control):
                 position = int(assignment.index)
                 world.assign(name, [*elements[:position], value, *elements[position + 1 :]])
         elif assignment.append and isinstance(held, list):
-            world.assign(name, [(*held[0], *value), *held[1:]] if held else [value])
+            world.assign(name, [bounded([*held[0], *value]), *held[1:]] if held else [value])
         elif assignment.append:
-            world.assign(name, (*(held or ()), *value))
+            world.assign(name, bounded([*(held or ()), *value]))
         else:
             world.assign(name, value)
 

@@ -17,6 +17,7 @@ from memlint.read.shell.value import (
     Lines,
     Piece,
     Value,
+    bounded,
     computed,
     linked,
     raw_text,
@@ -50,7 +51,7 @@ class Expander:
                     pieces.extend((Piece(" "), *element) if index else element)
             else:
                 pieces.extend(expanded)
-        return tuple(pieces)
+        return bounded(pieces)
 
     def fields(self, word: Word, world: World, text: Text) -> Array:
         """The word as the strings that a command receives."""
@@ -82,7 +83,7 @@ class Expander:
                         current = [*(current or ()), *piece_run]
         if current is not None:
             fields.append(tuple(current))
-        return fields[:MAX_FIELDS]
+        return [bounded(list(field)) for field in fields[:MAX_FIELDS]]
 
     def _part(
         self, part: Literal | Parameter | Arithmetic | Substitution, world: World, text: Text

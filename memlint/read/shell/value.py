@@ -10,8 +10,9 @@ from itertools import pairwise
 from memlint.facts import Fact, Origin, Status
 from memlint.source import Span
 
-MAX_TEXT = 1_000_000
-"""Longer values are cut: no launch line is that long."""
+MAX_TEXT = 200_000
+MAX_PIECES = 4000
+"""Longer values are unknown: no launch line is that long, and a script can double a text with every line."""
 MAX_CHAIN = 4
 HOLE = "\ue000"
 """Stands for an unknown piece where text has to be parsed again (`eval`, `bash -c`)."""
@@ -77,6 +78,13 @@ Value = tuple[Piece, ...]
 """A string."""
 Array = list[Value]
 """An indexed array; variables hold a `Value` or an `Array`."""
+
+
+def bounded(pieces: list[Piece]) -> Value:
+    """The pieces as a value, or an unknown one when they are too many or too long."""
+    if len(pieces) > MAX_PIECES or sum(len(piece.text) for piece in pieces) > MAX_TEXT:
+        return unknown_value("the text is too long", "...", None, -1)
+    return tuple(pieces)
 
 
 def text_of(value: Value) -> str | None:
