@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
-from memlint.assess import Assessment, Verdict, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
+from memlint.assess import Assessment, Verdict, estimate_with, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Session, from_stdin, gather
 from memlint.fixes import Proposal
 from memlint.fixes import plan as make_plan
 from memlint.gpus import Gpu, all_gpus
-from memlint.report.estimate import Answer, needs_plan, render_full, render_json, render_markdown
+from memlint.report.estimate import Answer, Planned, needs_plan, render_full, render_json, render_markdown
 from memlint.report.style import Style, for_stream
 from memlint.source import ReadError
 
@@ -56,17 +57,20 @@ def answer(assessment: Assessment) -> Answer:
     cards = sorted((gpu for gpu in all_gpus() if gpu.common), key=lambda gpu: (gpu.capacity_bytes, gpu.name))
     if assessment.gpu is not None:
         cards = [assessment.gpu, *(card for card in cards if card.name != assessment.gpu.name)]
-    plan: tuple[Proposal, ...] = ()
-    if needs_plan(assessment):
-        plan = make_plan(assessment)
+    proposals = make_plan(assessment) if needs_plan(assessment) else ()
     return Answer(
         assessment,
         verdicts=verdicts_for(assessment.estimate, cards),
-        plan=plan,
+        plan=tuple(planned for proposal in proposals if (planned := _planned(proposal, assessment))),
         micro_batch=largest_micro_batch(assessment),
         sequence=largest_sequence(assessment),
         smallest=smallest_card(assessment.estimate),
     )
+
+
+def _planned(proposal: Proposal, assessment: Assessment) -> Planned | None:
+    needed = replace(assessment, estimate=estimate_with(assessment, proposal.changes)).needed
+    return Planned(proposal, needed.expected) if needed else None
 
 
 def _only_target(assessment: Assessment) -> tuple[Verdict, ...]:

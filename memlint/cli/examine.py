@@ -143,6 +143,8 @@ def _unreadable(error: ReadError) -> Finding:
 def _note(assessment: Assessment) -> str | None:
     """What keeps a run from a verdict, and how to supply it."""
     where = place(assessment.run.span)
+    if assessment.is_fragment:
+        return None
     if assessment.estimate is None:
         return f"{where}: no estimate: {assessment.why_not}" if assessment.why_not else None
     if assessment.gpu is not None:

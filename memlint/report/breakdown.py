@@ -33,20 +33,22 @@ def verdict_words(verdict: str, style: Style) -> str:
     return style.paint(words, VERDICT_COLOURS.get(verdict, "2"))
 
 
-def component_rows(estimate: Estimate, style: Style) -> list[str]:
-    """One line per component of the peak with its bar, the largest filling the width."""
+def components(estimate: Estimate) -> list[tuple[str, int]]:
+    """What the peak consists of, by the names people read, in the order of every report; the CUDA context last."""
     rows = [(name, estimate.components.get(name, 0)) for name in (*COMPONENTS, "context")]
     rows += [(name, count) for name, count in estimate.components.items() if name not in dict(rows)]
     context = estimate.components.get("context", 0)
     missing = estimate.allocated.expected - (sum(estimate.components.values()) - context)
     if missing > estimate.allocated.expected // 100:
         rows.append(("not attributed", missing))
+    return [(NAMES.get(name, name), count) for name, count in rows if count]
+
+
+def component_rows(estimate: Estimate, style: Style) -> list[str]:
+    """One line per component with its bar, the largest filling the width."""
+    rows = components(estimate)
     largest = max((count for _, count in rows), default=0)
-    return [
-        f"{NAMES.get(name, name):<17}{size(count):>10}  {style.stack([count], largest, BAR)}".rstrip()
-        for name, count in rows
-        if count
-    ]
+    return [f"{name:<17}{size(count):>10}  {style.stack([count], largest, BAR)}".rstrip() for name, count in rows]
 
 
 def timeline_rows(estimate: Estimate, capacity: int | None, style: Style) -> list[str]:

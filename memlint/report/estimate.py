@@ -10,7 +10,7 @@ from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, Verdict
 from memlint.fixes import Proposal
 from memlint.gpus import Gpu
 from memlint.memory.result import Estimate, Interval
-from memlint.report.breakdown import NAMES, component_rows, interval, timeline_rows, verdict_words
+from memlint.report.breakdown import component_rows, components, interval, timeline_rows, verdict_words
 from memlint.report.excerpt import error_line, place
 from memlint.report.facts import facts_object
 from memlint.report.json import dump
@@ -20,12 +20,20 @@ from memlint.source import ReadError
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """A proposal, and what a card must then have (required memory and the context), which is what decides."""
+
+    proposal: Proposal
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Everything `memlint estimate` says about one run. `verdicts[0]` is the target card's when there is a target."""
 
     assessment: Assessment
     verdicts: tuple[Verdict, ...] = ()
-    plan: tuple[Proposal, ...] = ()
+    plan: tuple[Planned, ...] = ()
     micro_batch: int | None = None
     """The largest that fits the target; 0 when not even one sample does."""
     sequence: int | None = None
@@ -60,12 +68,14 @@ def _object(answer: Answer) -> dict[str, Any]:
     found["largest"] = {"micro_batch_size": answer.micro_batch, "sequence_length": answer.sequence}
     found["plan"] = [
         {
-            "title": proposal.title,
-            "safety": proposal.safety.value,
-            "changes": dict(proposal.changes),
-            "device_bytes_after": proposal.device_bytes_after,
+            "title": planned.proposal.title,
+            "safety": planned.proposal.safety.value,
+            "changes": dict(planned.proposal.changes),
+            "device_bytes_after": planned.proposal.device_bytes_after,
+            "needed_bytes_after": planned.needed_bytes,
+            "verdict_after": planned.proposal.verdict_after,
         }
-        for proposal in answer.plan
+        for planned in answer.plan
     ]
     return found
 
@@ -115,8 +125,7 @@ def _run(answer: Answer, style: Style) -> list[str]:
     if answer.plan:
         lines += ["", f"  {style.bold('Plan')}: {_promise(answer.plan)}, the smallest change first"]
         lines += [
-            f"    {number}. {plain(p.title)}: {size(estimate.device.expected)} {style.arrow} "
-            f"{size(p.device_bytes_after)} ({p.safety.value})"
+            f"    {number}. {plain(p.proposal.title)}: {size(p.needed_bytes)} needed ({p.proposal.safety.value})"
             for number, p in enumerate(answer.plan, 1)
         ]
     if estimate.assumptions:
@@ -124,8 +133,9 @@ def _run(answer: Answer, style: Style) -> list[str]:
     return lines
 
 
-def _promise(plan: Sequence[Proposal]) -> str:
-    return "each of these makes it fit" if plan[0].verdict_after == FITS else "none fits for sure, each of these may"
+def _promise(plan: Sequence[Planned]) -> str:
+    sure = plan[0].proposal.verdict_after == FITS
+    return "each of these makes it fit" if sure else "none fits for sure, each of these may"
 
 
 def headline(assessment: Assessment) -> str:
@@ -214,7 +224,7 @@ def _run_markdown(answer: Answer) -> str:
             "",
         ]
     lines += ["| Component | At the peak |", "|---|---:|"]
-    lines += [f"| {NAMES.get(name, name)} | {size(count)} |" for name, count in estimate.components.items() if count]
+    lines += [f"| {name} | {size(count)} |" for name, count in components(estimate)]
     lines += [f"| **{name}** | {interval(value, style)} |" for name, value, _ in _four_numbers(estimate)]
     if answer.verdicts:
         lines += ["", "| Card | Usable | Verdict |", "|---|---:|---|"]
@@ -223,8 +233,8 @@ def _run_markdown(answer: Answer) -> str:
             for v in answer.verdicts
         ]
     if answer.plan:
-        lines += ["", "| Change | Device memory | |", "|---|---:|---|"]
-        lines += [f"| {markdown(p.title)} | {size(p.device_bytes_after)} | {p.safety.value} |" for p in answer.plan]
+        lines += ["", "| Change | Needed then | |", "|---|---:|---|"]
+        lines += [f"| {markdown(p.proposal.title)} | {size(p.needed_bytes)} | {p.proposal.safety.value} |" for p in answer.plan]
     return "\n".join(lines)
 
 

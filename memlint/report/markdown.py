@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint.report.breakdown import NAMES, interval
+from memlint.report.breakdown import components, interval
 from memlint.report.full import summary_line
 from memlint.report.result import CheckResult, gravest_first, relative
 from memlint.report.style import Style
@@ -50,5 +50,4 @@ def _memory(finding: Finding, result: CheckResult) -> list[str]:
     room = f" of {size(assessment.gpu.capacity_bytes)} on {markdown(assessment.gpu.name)}" if assessment.gpu else ""
     lines = ["", f"**{code(relative(assessment.run.path))}**: {interval(amount, Style())}{room}", ""]
     lines += ["| Component | At the peak |", "|---|---:|"]
-    shown = {name: count for name, count in assessment.estimate.components.items() if count}
-    return lines + [f"| {NAMES.get(name, name)} | {size(count)} |" for name, count in shown.items()]
+    return lines + [f"| {name} | {size(count)} |" for name, count in components(assessment.estimate)]

@@ -68,7 +68,6 @@ def test_all_examples_at_once(memlint: Memlint, snapshot: Snapshot) -> None:
         ("check-clean", ["check", "axolotl/fits.yaml"]),
         ("check-statistics", ["check", "axolotl", "--statistics"]),
         ("check-diff", ["check", "axolotl/does_not_fit.yaml", "--diff"]),
-        ("check-no-target", ["check", "axolotl/fits.yaml", "--isolated", "--set", "batch.micro_batch_size=2"]),
         ("estimate-full", ["estimate", "trl_qlora/llama2_7b_24gb.py"]),
         ("estimate-does-not-fit", ["estimate", "axolotl/does_not_fit.yaml"]),
         ("estimate-markdown", ["estimate", "axolotl/does_not_fit.yaml", "--format", "markdown"]),
