@@ -9,6 +9,8 @@ of memory, every segment that is wholly free is returned to the driver and the r
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
+from itertools import accumulate, chain
 
 from memlint.memory.timeline import Events
 
@@ -25,10 +27,18 @@ class DoesNotComplete(Exception):
     """The capacity is too small for the events even after returning every free segment."""
 
 
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay reached. `allocated` counts whole blocks, unsplit tails included, as `torch.cuda.max_memory_allocated` does."""
+
+    allocated: int
+    reserved: int
+
+
 class _Block:
     __slots__ = ("address", "free", "next", "previous", "size")
 
-    def __init__(self, address: int, size: int, previous: _Block | None = None, following: _Block | None = None) -> None:
+    def __init__(self, address: int, size: int, previous: _Block | None, following: _Block | None) -> None:
         self.address = address
         self.size = size
         self.free = False
@@ -36,133 +46,94 @@ class _Block:
         self.next = following
 
 
-class Allocator:
-    """The large pool of one device. Small requests are counted, not placed: together they are below 0.1 % of a step."""
+def replay(events: Events, capacity: int | None = None, expandable: bool = False) -> Replay:
+    """Run loading, a first step (optimizer states appear at its end) and a second, steady step.
 
-    def __init__(self, capacity: int | None = None, expandable: bool = False) -> None:
-        self.capacity = capacity
-        self.expandable = expandable
-        self.reserved = 0
-        self.allocated = 0
-        self.peak_reserved = 0
-        self.peak_allocated = 0
-        self._cached: list[tuple[int, int, _Block]] = []
-        self._next_address = 0
-        self._small = 0
-        self._small_peak = 0
-
-    def allocate(self, size: int) -> _Block | None:
-        """A block of at least `size` bytes; None for a small one. Raises `DoesNotComplete` beyond the capacity."""
-        if size <= SMALL:
-            self._small += size
-            self._small_peak = max(self._small_peak, self._small)
-            return None
-        cached = self._cached
-        position = bisect_left(cached, (size,))
-        if position < len(cached):
-            block = cached.pop(position)[2]
-        else:
-            block = self._grow(size)
-        rest = block.size - size
-        if rest > SMALL:
-            tail = _Block(block.address + size, rest, block, block.next)
-            if block.next is not None:
-                block.next.previous = tail
-            block.next = tail
-            block.size = size
-            tail.free = True
-            insort(cached, (rest, tail.address, tail))
-        block.free = False
-        self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
-        return block
-
-    def _grow(self, size: int) -> _Block:
-        """A new segment from the driver."""
-        if self.expandable:
-            segment = -(-size // ROUND) * ROUND
-        else:
-            segment = LARGE_SEGMENT if size < LARGE_REQUEST else -(-size // ROUND) * ROUND
-        small = -(-self._small_peak // SMALL_SEGMENT) * SMALL_SEGMENT
-        if self.capacity is not None and self.reserved + segment + small > self.capacity:
-            self._release()
-            if self.reserved + segment + small > self.capacity:
-                raise DoesNotComplete
-        self.reserved += segment
-        self.peak_reserved = max(self.peak_reserved, self.reserved)
-        address = self._next_address
-        self._next_address += segment + 1  # a gap: segments never coalesce
-        return _Block(address, segment)
-
-    def _release(self) -> None:
-        """Return every wholly free segment to the driver."""
-        kept = []
-        for entry in self._cached:
-            block = entry[2]
-            if block.previous is None and block.next is None:
-                self.reserved -= block.size
-            else:
-                kept.append(entry)
-        self._cached = kept
-
-    def free(self, block: _Block) -> None:
-        """Give a block back and merge it with free neighbours of its segment."""
-        self.allocated -= block.size
-        cached = self._cached
-        before, after = block.previous, block.next
-        if before is not None and before.free:
-            del cached[bisect_left(cached, (before.size, before.address))]
-            before.size += block.size
-            before.next = after
-            if after is not None:
-                after.previous = before
-            block = before
-        if after is not None and after.free:
-            del cached[bisect_left(cached, (after.size, after.address))]
-            block.size += after.size
-            block.next = after.next
-            if after.next is not None:
-                after.next.previous = block
-        block.free = True
-        insort(cached, (block.size, block.address, block))
-
-    def free_small(self, size: int) -> None:
-        """Give a small request back."""
-        self._small -= size
-
-    @property
-    def total_reserved(self) -> int:
-        """Peak of what is reserved, the small pool included."""
-        return self.peak_reserved + -(-self._small_peak // SMALL_SEGMENT) * SMALL_SEGMENT
-
-    @property
-    def total_allocated(self) -> int:
-        """Peak of what is allocated, unsplit tails included (`torch.cuda.max_memory_allocated` counts whole blocks)."""
-        return self.peak_allocated + self._small_peak
-
-
-def replay(events: Events, capacity: int | None = None, expandable: bool = False) -> Allocator:
-    """Run loading, a first step (optimizer states appear at its end) and a second, steady step."""
-    allocator = Allocator(capacity, expandable)
-    sizes, stream = events.sizes, events.stream
+    Small requests are counted, not placed: together they are below 0.1 % of a step. Raises `DoesNotComplete` when `capacity`
+    bytes do not suffice.
+    """
+    loading, states, steady = _phases(events)
+    small = -(-_small_peak(events) // SMALL_SEGMENT) * SMALL_SEGMENT
+    limit = None if capacity is None else capacity - small
+    sizes = events.sizes
+    cached: list[tuple[int, int, _Block]] = []
     live: dict[int, _Block] = {}
-    loading = stream[: events.states_begin]
-    states = stream[events.states_begin : events.step_begins]
-    steady = stream[events.step_begins :]
-    allocate, free = allocator.allocate, allocator.free
-    for part in (loading, steady, states, steady):
-        for event in part:
-            if event > 0:
-                block = allocate(sizes[event])
-                if block is not None:
-                    live[event] = block
+    reserved = allocated = peak_reserved = peak_allocated = next_address = 0
+    for event in chain(loading, steady, states, steady):
+        if event > 0:
+            size = sizes[event]
+            position = bisect_left(cached, (size,))
+            if position < len(cached):
+                block = cached.pop(position)[2]
             else:
-                owned = live.pop(-event, None)
-                if owned is not None:
-                    free(owned)
-                else:
-                    allocator.free_small(sizes[-event])
-    return allocator
+                segment = LARGE_SEGMENT if size < LARGE_REQUEST and not expandable else -(-size // ROUND) * ROUND
+                if limit is not None and reserved + segment > limit:
+                    reserved -= _release(cached)
+                    if reserved + segment > limit:
+                        raise DoesNotComplete
+                reserved += segment
+                if reserved > peak_reserved:
+                    peak_reserved = reserved
+                block = _Block(next_address, segment, None, None)
+                next_address += segment + 1  # a gap: segments never coalesce
+            rest = block.size - size
+            if rest > SMALL:
+                tail = _Block(block.address + size, rest, block, block.next)
+                if block.next is not None:
+                    block.next.previous = tail
+                block.next = tail
+                block.size = size
+                tail.free = True
+                insort(cached, (rest, tail.address, tail))
+            block.free = False
+            allocated += block.size
+            if allocated > peak_allocated:
+                peak_allocated = allocated
+            live[event] = block
+        else:
+            block = live.pop(-event)
+            allocated -= block.size
+            before, after = block.previous, block.next
+            if before is not None and before.free:
+                del cached[bisect_left(cached, (before.size, before.address))]
+                before.size += block.size
+                before.next = after
+                if after is not None:
+                    after.previous = before
+                block = before
+            if after is not None and after.free:
+                del cached[bisect_left(cached, (after.size, after.address))]
+                block.size += after.size
+                block.next = after.next
+                if after.next is not None:
+                    after.next.previous = block
+            block.free = True
+            insort(cached, (block.size, block.address, block))
+    return Replay(peak_allocated + _small_peak(events), peak_reserved + small)
+
+
+def _phases(events: Events) -> tuple[list[int], list[int], list[int]]:
+    """The large events of loading, of the optimizer states, and of a step."""
+    sizes, stream = events.sizes, events.stream
+    large = [event if sizes[abs(event)] > SMALL else 0 for event in stream]
+    cut = (slice(0, events.states_begin), slice(events.states_begin, events.step_begins), slice(events.step_begins, None))
+    loading, states, steady = (list(filter(None, large[part])) for part in cut)
+    return loading, states, steady
+
+
+def _small_peak(events: Events) -> int:
+    """The most that small requests hold together."""
+    sizes = events.sizes
+    steps = (sizes[event] if event > 0 else -sizes[-event] for event in events.stream if sizes[abs(event)] <= SMALL)
+    return max(accumulate(steps), default=0)
+
+
+def _release(cached: list[tuple[int, int, _Block]]) -> int:
+    """Return every wholly free segment to the driver; the bytes that were returned."""
+    kept = [entry for entry in cached if entry[2].previous is not None or entry[2].next is not None]
+    returned = sum(entry[0] for entry in cached) - sum(entry[0] for entry in kept)
+    cached[:] = kept
+    return returned
 
 
 def smallest_capacity(events: Events, low: int, high: int, tolerance: float = 0.005) -> int:

@@ -105,8 +105,8 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     peaks = tuple(timeline.peaks(events))
     replayed = allocator.replay(events)
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
-    allocated = max(peak, replayed.total_allocated)
-    reserved = max(replayed.total_reserved, allocated)
+    allocated = max(peak, replayed.allocated)
+    reserved = max(replayed.reserved, allocated)
     required = reserved
     if gpu is not None and allocated < gpu.capacity_bytes - gpu.context_bytes < reserved * 1.1:
         required = allocator.smallest_capacity(events, allocated, reserved)

@@ -159,15 +159,22 @@ def peaks(events: Events) -> list[Peak]:
             else:
                 running -= sizes[-event]
         best[phase] = (top, at)
-    return [Peak(phase, best[phase][0], _composition(events, best[phase][1])) for phase in order]
+    made_of = _compositions(events, sorted({best[phase][1] for phase in order}))
+    return [Peak(phase, best[phase][0], made_of[best[phase][1]]) for phase in order]
 
 
-def _composition(events: Events, end: int) -> dict[str, int]:
-    """Live bytes by component after the first `end` events."""
+def _compositions(events: Events, ends: list[int]) -> dict[int, dict[str, int]]:
+    """Live bytes by component after the first `end` events, for each of the (ascending) ends."""
     live: dict[str, int] = defaultdict(int)
-    for event in events.stream[:end]:
-        if event > 0:
-            live[events.components[event]] += events.sizes[event]
-        else:
-            live[events.components[-event]] -= events.sizes[-event]
-    return {name: size for name, size in live.items() if size}
+    sizes, components = events.sizes, events.components
+    found: dict[int, dict[str, int]] = {}
+    begin = 0
+    for end in ends:
+        for event in events.stream[begin:end]:
+            if event > 0:
+                live[components[event]] += sizes[event]
+            else:
+                live[components[-event]] -= sizes[-event]
+        found[end] = {name: size for name, size in live.items() if size}
+        begin = end
+    return found
