@@ -30,6 +30,8 @@ CONFIGURATIONS: dict[str, frozenset[str]] = {
     "accelerate": frozenset({"distributed_type", "compute_environment", "num_processes", "fsdp_config", "deepspeed_config"}),
     "deepspeed": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size",
     "zero_allow_untested_optimizer"}),
+    "open_instruct": frozenset({"model_name_or_path"}),
+    "ludwig": frozenset({"input_features"}),
     "trl_yaml": frozenset({"model_name_or_path", "per_device_train_batch_size"}),
 }  # fmt: skip
 """Dialect module -> top-level keys of which a document of it has at least one; in the order in which they are asked."""

@@ -37,12 +37,12 @@ _CCE = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 
 
 def recognise(document: Document) -> str | None:
-    """`base_model` with at least one other key of the schema (two for a file that also has a foreign look)."""
+    """`base_model` with at least one other key of the schema; Ludwig and mergekit have a `base_model` too."""
     keys = document.keys
     found = sorted(keys & _CERTAIN)
-    if "base_model" not in keys or "model_name_or_path" in keys:
+    if document.text_at("base_model") is None or keys & {"model_name_or_path", "input_features", "merge_method"}:
         return None
-    if not found or (len(found) == 1 and "merge_method" in keys):
+    if not found:
         return None
     return f"has base_model and {found[0]}"
 

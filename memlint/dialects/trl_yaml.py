@@ -1,4 +1,4 @@
-"""YAML of HF-style training scripts: TRL's own scripts, alignment-handbook recipes, open-instruct and `HfArgumentParser` files.
+"""YAML of HF-style training scripts: TRL's own scripts, alignment-handbook recipes and `HfArgumentParser` files.
 
 The keys are the fields of TRL's configuration and `ModelConfig` (alignment-handbook 925acdfe4b). Which trainer reads them is
 not in the file: keys that only one trainer has give it away, supervised fine-tuning is assumed otherwise. With a launch line
@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from memlint.dialects import hf_arguments, trl
-from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
+from memlint.dialects.derive import Facts, Native, given
 from memlint.dialects.from_pretrained import load_facts
-from memlint.facts import Fact, default, fixed
+from memlint.facts import Fact, fixed
 from memlint.read.document import Document
 
 NAME = "trl"
@@ -26,9 +25,6 @@ _MARKS = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps"
                     "num_epochs",
                     "output_dir", "bf16", "gradient_checkpointing", "max_seq_length", "max_length"})  # fmt: skip
 _FOREIGN = frozenset({"finetuning_type", "stage", "cutoff_len", "template", "base_model"})
-_OPEN_INSTRUCT = frozenset({"with_tracking", "dataset_mixer", "use_slow_tokenizer", "checkpointing_steps", "add_bos",
-                            "num_epochs",
-                            "train_file", "dataset_mixer_list"})  # fmt: skip
 _TRL_ONLY = frozenset({"dataset_mixture", "dataset_name", "max_length", "max_seq_length", "packing", "beta", "use_peft", "lora_r",
                        "chat_template", "dataset_mixer", "num_generations", "loss_type", "dataset_num_proc", "model_init_kwargs",
                        "reward_funcs", "max_completion_length", "max_prompt_length", "dataset_text_field"})  # fmt: skip
@@ -56,8 +52,6 @@ def facts(native: Native, context: Context | None = None, class_name: str | None
         class_name = str(command.value)
     versions = context.versions
     names = {name.partition(".")[0] for name in native}
-    if class_name is None and names & _OPEN_INSTRUCT and not names & {"dataset_mixture", "eval_strategy"}:
-        return _open_instruct(native, context)
     if class_name is None and not names & _TRL_ONLY:
         result = hf_arguments.training_arguments(native, versions) | load_facts("AutoModel", _loading(native), versions)
         result["framework.name"] = fixed("transformers")
@@ -88,33 +82,6 @@ def _loading(native: Native) -> dict[str, Fact]:
         for name, fact in native.items()
         if name in ("model_name_or_path", "torch_dtype", "dtype", "attn_implementation")
     }
-
-
-def _open_instruct(native: Native, context: Context) -> Facts:
-    """open-instruct's own loop (e6c3044aa6 `finetune.py`, `dpo_tune.py`): explicit values; the launcher sets the rest."""
-    table = {
-        "batch.micro_batch_size": ("per_device_train_batch_size", integer, 8),
-        "batch.gradient_accumulation_steps": ("gradient_accumulation_steps", integer, 1),
-        "checkpointing.enabled": ("gradient_checkpointing", boolean, False),
-    }
-    note = "open-instruct e6c3044aa6 default"
-    result: Facts = {"framework.name": fixed("open_instruct")}
-    for key, (name, convert, otherwise) in table.items():
-        fact = given(native, name)
-        result[key] = derive(convert, fact) if fact is not None else default(otherwise, note)
-    model, length, held = given(native, "model_name_or_path"), given(native, "max_seq_length"), given(native, "torch_dtype")
-    if model is not None:
-        result["model.id"] = derive(text, model)
-    if length is not None:
-        result["batch.sequence_length"] = derive(integer, length)
-    if held is not None:
-        result["model.dtype"] = derive(dtype, held)
-    lora = given(native, "use_lora", "use_qlora")
-    if lora is None:
-        result["adapter.method"] = default("none", note)
-    if given(native, "beta", "dpo_beta", "dpo_loss_type") is not None:
-        result["objective"] = default("dpo", "has beta")
-    return result
 
 
 def write(key: str, value: Any) -> list[tuple[str, Any]] | None:

@@ -118,6 +118,14 @@ def _rl(native: Native) -> Facts:
     response = _setting(native, 512, integer, "data.max_response_length")
     estimator = given(native, "algorithm.adv_estimator") or default("gae", NOTE)
     strategy = _setting(native, "fsdp1", _STRATEGIES.__getitem__, f"{actor}.strategy")
+    megatron = any(name.startswith(f"{actor}.megatron") for name in native) or _from_megatron(native)
+    if megatron:
+        strategy = default("megatron", NOTE)
+        for key, name in (("tensor", "tensor"), ("pipeline", "pipeline"), ("context", "context"), ("expert", "expert")):
+            degree = (
+                f"{actor}.megatron.{name}_model_parallel_size" if name != "context" else f"{actor}.megatron.context_parallel_size"
+            )
+            result[f"parallel.{key}"] = _setting(native, 1, integer, degree)
     result |= {
         "batch.prompt_length": prompt,
         "batch.completion_length": response,
@@ -135,7 +143,7 @@ def _rl(native: Native) -> Facts:
         "parallel.strategy": strategy,
         "parallel.offload_params": _setting(native, "none", _offload, f"{actor}.fsdp_config.param_offload"),
         "parallel.offload_optimizer": _setting(native, "none", _offload, f"{actor}.fsdp_config.optimizer_offload"),
-        "parallel.context": _setting(native, 1, integer, f"{actor}.ulysses_sequence_parallel_size"),
+        **({} if megatron else {"parallel.context": _setting(native, 1, integer, f"{actor}.ulysses_sequence_parallel_size")}),
         "generation.vllm": default("colocate", NOTE),
         "generation.gpu_memory_utilization": _setting(native, 0.5, number, f"{rollout}.gpu_memory_utilization"),
         "generation.tensor": _setting(native, 2, integer, f"{rollout}.tensor_model_parallel_size"),
@@ -147,6 +155,15 @@ def _rl(native: Native) -> Facts:
         result["batch.micro_batch_size"] = derive(lambda _: 1, dynamic)
         result["batch.packing"] = derive(boolean, dynamic)
     return result
+
+
+def _from_megatron(native: Native) -> bool:
+    """Whether the `defaults:` list starts from a Megatron trainer."""
+    return any(
+        fact.known and isinstance(fact.value, str) and "megatron" in fact.value
+        for name, fact in native.items()
+        if name.startswith("defaults.")
+    )
 
 
 def _offload(value: Any) -> str:

@@ -480,3 +480,56 @@ def test_the_recipe_of_torchtune_decides_the_strategy() -> None:
     one = facts_of("torchtune", batch_size=1, recipe="lora_finetune_single_device")
     assert (one["parallel.strategy"], one["parallel.gpus"]) == ("none", 1)
     assert facts_of("torchtune", batch_size=1, recipe="full_finetune_distributed")["parallel.strategy"] == "fsdp2"
+
+
+# ---- open-instruct, fsdp_qlora, Ludwig, OpenRLHF ----
+
+
+def test_open_instruct_qlora() -> None:
+    run = run_of(
+        "model_name_or_path: a/b\nuse_qlora: true\nuse_lora: true\nlora_rank: 64\nlora_dropout: 0.1\nmax_seq_length: 4096\n"
+        "per_device_train_batch_size: 1\ngradient_accumulation_steps: 16\nwith_tracking: true\ncheckpointing_steps: epoch\n"
+    )
+    keys = (
+        "framework.name",
+        "adapter.method",
+        "adapter.r",
+        "adapter.alpha",
+        "quantization.method",
+        "optimizer.name",
+        "objective",
+    )
+    assert values(run, *keys) == ("open_instruct", "lora", 64, 16, "bnb_4bit", "paged_adamw_32bit", "causal_lm")
+    assert "parallel.gpus" not in run.facts
+
+
+def test_fsdp_qlora_flags() -> None:
+    facts = facts_of("fsdp_qlora", train_type="qlora", precision="bf16_buffers_autocast", sharding_strategy="ddp", world_size="2")
+    assert facts["quantization.storage_dtype"] == facts["model.dtype"] == "bfloat16"
+    assert (facts["precision"], facts["parallel.fsdp_sharding"], facts["parallel.gpus"]) == ("bf16-mixed", "no_shard", 2)
+    default = facts_of("fsdp_qlora")
+    assert (default["adapter.r"], default["parallel.offload_params"], default["batch.sequence_length"]) == (64, "cpu", 512)
+
+
+def test_ludwig() -> None:
+    run = run_of(
+        "model_type: llm\nbase_model: a/b\ninput_features: []\nadapter: {type: lora, r: 16}\nquantization: {bits: 4}\n"
+        "trainer: {type: finetune, batch_size: 2, gradient_accumulation_steps: 8}\n"
+        "preprocessing: {global_max_sequence_length: 512}\n"
+    )
+    keys = ("adapter.r", "adapter.alpha", "quantization.method", "quantization.compute_dtype", "batch.micro_batch_size",
+            "batch.gradient_accumulation_steps", "batch.sequence_length")  # fmt: skip
+    assert values(run, *keys) == (16, 32, "bnb_4bit", "float16", 2, 8, 512)
+
+
+def test_openrlhf_flags() -> None:
+    facts = facts_of("openrlhf", openrlhf_command="train_dpo", ds__zero_stage="3", ds__lora__rank=0, train__micro_batch_size="1")
+    keys = ("objective", "reference_model", "parallel.strategy", "batch.micro_batch_size", "model.dtype", "adapter.method")
+    assert tuple(facts[key] for key in keys) == ("dpo", "copy", "zero3", 1, "bfloat16", "none")
+
+
+def test_verl_from_a_megatron_trainer() -> None:
+    run = run_of(
+        "defaults:\n  - ppo_megatron_trainer\n  - _self_\nactor_rollout_ref:\n  model: {path: a/b}\ntrainer: {nnodes: 2}\n"
+    )
+    assert values(run, "parallel.strategy", "parallel.nodes", "parallel.tensor") == ("megatron", 2, 1)

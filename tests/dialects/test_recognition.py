@@ -30,6 +30,12 @@ def read(text: str, path: str = "config.yaml") -> Extraction:
         ("ms_swift", "model: a/b\ntuner_type: lora\ndataset: d\nmax_length: 2048\n"),
         ("verl", "actor_rollout_ref:\n  model: {path: a/b}\ndata: {train_batch_size: 8}\ntrainer: {nnodes: 1}\n"),
         ("trl", "model_name_or_path: a/b\nmax_length: 1024\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n"),
+        (
+            "open_instruct",
+            "model_name_or_path: a/b\nmax_seq_length: 4096\nper_device_train_batch_size: 1\nwith_tracking: true\n"
+            "use_slow_tokenizer: true\n",
+        ),
+        ("ludwig", "model_type: llm\nbase_model: a/b\ntrainer: {type: finetune}\ninput_features: []\nadapter: {type: lora}\n"),
         ("accelerate", "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 2\n"),
         ("run_yaml", "schema: memlint.run.v1\nmodel.id: a/b\n"),
     ],
@@ -72,6 +78,10 @@ OTHERS = {
     "LLaMA-Factory chat": "model_name_or_path: a/b\ntemplate: llama3\ninfer_backend: huggingface\nfinetuning_type: lora\n",
     "torchtune generation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nmax_new_tokens: 300\ndtype: bf16\n",
     "torchtune evaluation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nbatch_size: 8\ntasks: [truthfulqa]\n",
+    "Ludwig for inference": (
+        "model_type: llm\nbase_model: a/b\ntrainer: {type: none}\ninput_features: []\nadapter: {type: lora}\n"
+    ),
+    "schema metadata": "base_model:\n  _meta: {x: 1}\nadapter:\n  lora: {expected_impact: 2}\n",
     "model card metadata": "base_model: a/b\nlicense: mit\ntags: [lora]\n",
     "dataset list": "- model_name_or_path: a/b\n  per_device_train_batch_size: 8\n",
     "scalar": "just model_name_or_path text\n",

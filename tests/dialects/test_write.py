@@ -32,6 +32,11 @@ NATIVE: dict[str, dict[str, Any]] = {
     "trl_yaml": {"model_name_or_path": "a/b", "max_length": 512, "learning_rate": 1e-4, "use_peft": True, "load_in_4bit": True},
     "deepspeed": {"zero_optimization.stage": 2, "train_micro_batch_size_per_gpu": 4},
     "accelerate": {"distributed_type": "FSDP", "num_processes": 2},
+    "open_instruct": {"model_name_or_path": "a/b", "per_device_train_batch_size": 4, "use_lora": True, "max_seq_length": 512},
+    "fsdp_qlora": {"batch_size": 4},
+    "ludwig": {"model_type": "llm", "base_model": "a/b", "trainer.type": "finetune", "adapter.type": "lora",
+    "quantization.bits": 4},
+    "openrlhf": {"train.micro_batch_size": 4},
     "run_yaml": {"schema": "memlint.run.v1", "model.id": "a/b"},
 }  # fmt: skip
 
