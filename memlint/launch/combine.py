@@ -35,7 +35,7 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
         if strategy.value in PLAIN:
             if own is None and accelerated and facts.get("optimizer.name", strategy).status is Status.UNKNOWN:
                 facts["parallel.strategy"] = unknown("the training arguments are not known, so DeepSpeed or FSDP may be on")
-            elif own is None or not _states(own) or (own.value in PLAIN and accelerated):
+            elif own is None or own.status is Status.DEFAULT or (own.value in PLAIN and accelerated):
                 facts["parallel.strategy"] = strategy
         elif accelerated:
             if own is not None and _states(own) and own.value not in PLAIN:

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from memlint.dialects import recognise
+from memlint.dialects.context import Dialect, first_document
 from memlint.facts import Extraction, Problem, TrainingRun
 from memlint.launch import slurm
 from memlint.launch.combine import merged, with_launch
 from memlint.launch.command import Command
 from memlint.launch.launchers import command as command_of
-from memlint.launch.recipes import read_recipe, recipe, tool_launcher
+from memlint.launch.recipes import Recipe, read_recipe, recipe, tool_launcher
 from memlint.launch.relocate import Origins, relocated
 from memlint.launch.words import arguments, text
 from memlint.launch.wrappers import unwrap
@@ -88,7 +90,7 @@ def launched(script: Script, allocation: slurm.Options, project: Project, path: 
 
 def read_command(command: Command, project: Project) -> Extraction:
     """The runs of one launch: through the tool's dialect, or through the script that it starts."""
-    tool = recipe(command)
+    tool = recipe(command, project)
     if tool is not None:
         run = read_recipe(command, tool, project)
         return Extraction() if run is None else Extraction((with_launch(run, tool_launcher(command, tool, run)),))
@@ -123,10 +125,6 @@ def _script(command: Command, project: Project) -> Source | None:
 
 def _configured(command: Command, project: Project, *, missing: bool) -> TrainingRun | None:
     """A script that cannot be read (or holds no training itself) with a training configuration among its arguments."""
-    from memlint.dialects import recognise
-    from memlint.dialects.context import first_document
-    from memlint.launch.recipes import Recipe
-
     native, rest = arguments(command.argv)
     links = [fact for fact in (*native.values(), *rest) if fact.known and text(fact).endswith(CONFIG_SUFFIXES)]
     for link in links[:8]:
@@ -138,11 +136,15 @@ def _configured(command: Command, project: Project, *, missing: bool) -> Trainin
         known = recognise(document) if document is not None else None
         if known is not None and not known[0].FRAGMENT:
             over = {name: fact for name, fact in native.items() if fact is not link}
-            dialect = known[0].__name__.rpartition(".")[2] if hasattr(known[0], "__name__") else known[0].NAME
-            return read_recipe(command, Recipe(dialect, link, over, command.launcher, {}), project)
+            return read_recipe(command, Recipe(_module(known[0]), link, over, command.launcher, {}), project)
     if missing and len(LLAMA_FACTORY_FLAGS & native.keys()) >= 3 and "finetuning_type" in native:
         return read_recipe(command, Recipe("llama_factory", None, native, command.launcher, {}), project)
     return None
+
+
+def _module(dialect: Dialect) -> str:
+    """The name under which `by_name` finds a dialect."""
+    return str(getattr(dialect, "__name__", dialect.NAME)).rpartition(".")[2]
 
 
 def _written(script: Script, path: str) -> tuple[dict[str, Source], dict[str, Origins]]:

@@ -8,12 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+from memlint.dialects import by_name, recognise
+from memlint.dialects.accelerate import launcher_facts
+from memlint.dialects.context import Context, first_document
+from memlint.dialects.settle import settle
 from memlint.facts import Fact, Problem, Site, TrainingRun, default, fixed, unknown
 from memlint.launch.command import Command
 from memlint.launch.launchers import TORCHRUN_FLAGS, Facts
 from memlint.launch.words import arguments, options, text
 from memlint.project import Project
+from memlint.read.document import Document, flatten
+from memlint.read.interpolate import interpolated
+from memlint.versions import versions_for
 
 TRL_COMMANDS = {
     "sft": "SFTConfig", "dpo": "DPOConfig", "grpo": "GRPOConfig", "kto": "KTOConfig", "reward": "RewardConfig",
@@ -34,7 +42,7 @@ class Recipe:
     """Native arguments that the sub-command itself means (`swift rlhf`, `trl dpo`)."""
 
 
-def recipe(command: Command) -> Recipe | None:
+def recipe(command: Command, project: Project) -> Recipe | None:
     """What a launch tells a tool, or None when the program is no such tool or does not train."""
     program = command.program.removesuffix(".py").replace("/", ".") if command.program.startswith("swift/") else command.program
     words = command.argv
@@ -57,7 +65,7 @@ def recipe(command: Command) -> Recipe | None:
     if program == "tune" and first == "run":
         return _tune(command, words[1:])
     if program == "trl" and first in TRL_COMMANDS:
-        return _flags("trl_yaml", command, words[1:], {"trl_command": fixed(TRL_COMMANDS[first])})
+        return _trl(command, words, project)
     if VERL_TRAINERS.fullmatch(program):
         return _flags("verl", command, words, {})
     return None
@@ -73,6 +81,34 @@ def _flags(dialect: str, command: Command, words: tuple[Fact, ...], extra: dict[
     if config is None:
         config = next((word for word in rest if text(word).endswith((".yaml", ".yml", ".json"))), None)
     return Recipe(dialect, config, native, command.launcher, extra)
+
+
+TRL_PRESETS: dict[str, dict[str, Any]] = {
+    "single_gpu": {"distributed_type": "NO"},
+    "multi_gpu": {"distributed_type": "MULTI_GPU"},
+    **{f"zero{n}": {"distributed_type": "DEEPSPEED", "deepspeed_config.zero_stage": n} for n in (1, 2, 3)},
+    **{f"fsdp{n}": {"distributed_type": "FSDP", "fsdp_config.fsdp_version": n} for n in (1, 2)},
+}
+"""`trl/accelerate_configs/*.yaml` of trl 1.16.0; all but the first have 8 processes, all have bf16."""
+
+
+def _trl(command: Command, words: tuple[Fact, ...], project: Project) -> Recipe:
+    """`trl sft --accelerate_config zero3 --num_processes 4 ...`: trl hands these to `accelerate launch`."""
+    found = _flags("trl_yaml", command, words[1:], {"trl_command": fixed(TRL_COMMANDS[text(words[0])])})
+    native = dict(found.native)
+    settings: Facts = {name: native[name] for name in ("num_processes", "num_machines", "mixed_precision") if name in native}
+    named = native.pop("accelerate_config", None)
+    preset = TRL_PRESETS.get(str(named.value)) if named is not None and named.known else None
+    if named is not None and preset is not None:
+        several = {} if preset["distributed_type"] == "NO" else {"num_processes": 8}
+        values = {**preset, **several, "mixed_precision": "bf16"}
+        settings = {**{name: named.with_value(value) for name, value in values.items()}, **settings}
+    elif named is not None:
+        source = project.read_link(text(named), command.path, directory=command.directory)
+        document = first_document(source) if source is not None else None
+        settings = {**(flatten(document) if document else {}), **settings}
+    launcher = launcher_facts(settings) if settings else {}
+    return replace(found, native=native, launcher={**command.launcher, **launcher})
 
 
 def _litgpt(command: Command, words: tuple[Fact, ...]) -> Recipe:
@@ -102,13 +138,6 @@ def _tune(command: Command, words: tuple[Fact, ...]) -> Recipe | None:
 
 def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRun | None:
     """The run of a tool's launch. None when its configuration is a file that is not there."""
-    from memlint.dialects import by_name
-    from memlint.dialects.context import Context, first_document
-    from memlint.dialects.settle import settle
-    from memlint.read.document import flatten
-    from memlint.read.interpolate import interpolated
-    from memlint.versions import versions_for
-
     dialect = by_name(found.dialect)
     native: Facts = {}
     files: tuple[str, ...] = (command.path,)
@@ -126,8 +155,7 @@ def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRu
         kind = "json" if path.endswith(".json") else "yaml"
         sites = (Site(dialect.NAME, kind, document.root.span),)
         problems = document.problems
-        better = _dialect_of(document, found.dialect)
-        dialect = by_name(better)
+        dialect = by_name(_dialect_of(document, found.dialect))
     native = {**native, **found.native}
     if dialect.INTERPOLATES:
         native = interpolated(native)
@@ -147,12 +175,9 @@ def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRu
     )
 
 
-def _dialect_of(document: object, expected: str) -> str:
+def _dialect_of(document: Document, expected: str) -> str:
     """LLaMA-Factory has two schemas; the file says which."""
-    from memlint.dialects import recognise
-    from memlint.read.document import Document
-
-    if expected == "llama_factory" and isinstance(document, Document):
+    if expected == "llama_factory":
         found = recognise(document)
         if found is not None and found[0].NAME == "llama_factory_v1":
             return "llama_factory_v1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -71,6 +72,10 @@ def _number(written: str) -> bool:
     return written[1:2].isdigit() or written[1:2] == "."
 
 
+OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")
+"""A word that is a setting of its own (`batch_size=4`, `+trainer.x=1`), not another value of the option before it."""
+
+
 def arguments(words: Iterable[Fact]) -> tuple[dict[str, Fact], tuple[Fact, ...]]:
     """`--key value`, `--key=value`, `--key a b`, `--key` and `key=value` as native arguments, and the other words.
 
@@ -95,9 +100,11 @@ def arguments(words: Iterable[Fact]) -> tuple[dict[str, Fact], tuple[Fact, ...]]
             found[key] = replace(word, value=value) if equals else replace(word, value=True)
             if equals:
                 key = ""
-        elif key and not (written.startswith("-") and not _number(written)):
+        elif key and not (written.startswith("-") and not _number(written)) and not (several and OVERRIDE.match(written)):
             several.append(word)
-        elif "=" in written and written.lstrip("+~")[:1].isidentifier():
+        elif OVERRIDE.match(written):
+            close()
+            key, several = "", []
             name, _, value = written.lstrip("+").partition("=")
             found[name] = replace(word, value=value)
         else:
