@@ -5,14 +5,15 @@ One page with the few switches in which the families differ, read in transformer
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
+from memlint.memory.families.llama_styles import STYLES, Style
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
@@ -22,95 +23,61 @@ from memlint.models.architecture import Architecture
 Norm = Callable[[Machine, Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How a family deviates from Llama."""
+@dataclass(slots=True)
+class Rotary:
+    """How positions enter the attention of a model: `width` rotated dimensions of each head, and the tables of this step."""
 
-    norm: str = "rms"
-    """rms, gemma (times 1 + w in float32), rms_promoted (OLMo 2), layer (nn.LayerNorm), cohere (own float32 layer norm), bare."""
-    norm_bias: bool = False
-    pre_norms: bool = True
-    post_norms: bool = False
-    qk_norm: str = ""
-    """"" or head (per head_dim) or full (over all heads at once)."""
-    parallel: bool = False
-    """Attention and MLP read the same normalised input (Cohere)."""
-    fused_qkv: bool = False
-    fused_gate_up: bool = False
-    gated: bool = True
-    scales_embedding: bool = False
-    scales_residual: bool = False
-    scales_logits: bool = False
-    softcap: bool = False
-    qkv_bias: bool | None = None
-    """None: from the config's `attention_bias`."""
-    out_bias: bool | None = None
-    mlp_bias: bool | None = None
-    halves_inner: bool = False
-    """The config's `intermediate_size` counts both halves of the gated MLP (Qwen 1, `modeling_qwen.py` of the hub)."""
-    names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    head_dim: int
+    width: int
+    tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """The rotated part of each head."""
+        return self.width / self.head_dim
 
 
-STYLES = {
-    "qwen2": Style(qkv_bias=True, out_bias=False),
-    "qwen": Style(qkv_bias=True, out_bias=False, fused_qkv=True, mlp_bias=False, halves_inner=True,
-                  names=("c_attn", "", "", "c_proj", "w2", "w1", "c_proj")),
-    "qwen3": Style(qk_norm="head"),
-    "gemma": Style(norm="gemma", scales_embedding=True),
-    "gemma2": Style(norm="gemma", scales_embedding=True, post_norms=True, softcap=True),
-    "gemma3_text": Style(norm="gemma", scales_embedding=True, post_norms=True, qk_norm="head"),
-    "gemma3": Style(norm="gemma", scales_embedding=True, post_norms=True, qk_norm="head"),
-    "gemma4_text": Style(scales_embedding=True, post_norms=True, qk_norm="head"),
-    "gemma4": Style(scales_embedding=True, post_norms=True, qk_norm="head"),
-    "granite": Style(scales_embedding=True, scales_residual=True, scales_logits=True),
-    "olmo": Style(norm="bare"),
-    "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
-    "olmo3": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
-    "phi3": Style(fused_qkv=True, fused_gate_up=True, names=("qkv_proj", "", "", "o_proj", "gate_up_proj", "", "down_proj")),
-    "cohere": Style(norm="cohere", parallel=True, scales_logits=True),
-    "cohere2": Style(norm="cohere", parallel=True, scales_logits=True),
-    "starcoder2": Style(norm="layer", norm_bias=True, gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,
-                        names=("q_proj", "k_proj", "v_proj", "o_proj", "", "c_fc", "c_proj")),
-    "stablelm": Style(norm="layer", norm_bias=True, out_bias=False),
-    "stablelm_epoch": Style(norm="layer", norm_bias=True, out_bias=False),
-    "internlm2": Style(fused_qkv=True, names=("wqkv", "", "", "wo", "w1", "w3", "w2")),
-    "internlm": Style(qkv_bias=True, out_bias=True),
-    "baichuan": Style(fused_qkv=True, names=("W_pack", "", "", "o_proj", "gate_proj", "up_proj", "down_proj")),
-    "glm": Style(qkv_bias=True, out_bias=False, fused_gate_up=True,
-                 names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
-    "glm4": Style(qkv_bias=True, out_bias=False, fused_gate_up=True, post_norms=True,
-                  names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
-    "chatglm": Style(fused_qkv=True, fused_gate_up=True, qkv_bias=True, out_bias=False,
-                     names=("query_key_value", "", "", "dense", "dense_h_to_4h", "", "dense_4h_to_h")),
-    "apertus": Style(gated=False, qk_norm="head", names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
-    "arcee": Style(gated=False, names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
-    "exaone4": Style(pre_norms=False, post_norms=True, qk_norm="head"),
-    "hunyuan_v1_dense": Style(qk_norm="head"),
-    "nemotron": Style(norm="layer", norm_bias=True, gated=False,
-                      names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
-}  # fmt: skip
+Part = Callable[[Machine, Tensor], Tensor]
+MakeAttention = Callable[[Builder, Architecture, Style, Rotary, int], Part]
+"""(builder, architecture, style, rotary embedding, layer) -> attention."""
+MakeMlp = Callable[[Builder, Architecture, Style, int], Part]
+"""(builder, architecture, style, layer) -> feed-forward part."""
 
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The whole decoder with `layers` blocks."""
-    style = STYLES.get(a.model_type, Style())
+    return decoder(b, a, layers, STYLES.get(a.model_type, Style()))
+
+
+def decoder(
+    b: Builder,
+    a: Architecture,
+    layers: int,
+    style: Style,
+    attention: MakeAttention | None = None,
+    mlp: MakeMlp | None = None,
+    rotary: Rotary | None = None,
+) -> Model:
+    """A decoder of this style; `attention` and `mlp` make the two parts of a block where they are not Llama's."""
     hidden = a.hidden_size or 0
-    head_dim = a.head_dim or hidden // (a.heads or 1)
     b.enter_layer(-1)
     table = b.embedding("embed_tokens", b.setup.vocabulary, hidden)
-    tables: list[tuple[Tensor, Tensor]] = []
-    rotary = float(a.config.get("partial_rotary_factor") or 1.0)
+    positions = rotary or rotary_of(a)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens))
         if style.scales_embedding:
             x = ops.scale(m, x)
-        tables[:] = [parts.rotary_tables(m, int(head_dim * rotary), x.itemsize)]
+        positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize)]
         return x
 
-    blocks = [_block(b, a, style, index, head_dim, rotary, tables) for index in range(layers)]
+    blocks: list[Block] = []
+    for index in range(layers):
+        b.enter_layer(index)
+        part = (attention or attention_of)(b, a, style, positions, index)
+        blocks.append(block_of(b, a, style, index, part, mlp or mlp_of))
     b.enter_layer(-1)
-    final = _norm(b, style, "norm", hidden)
+    final = norm_of(b, style, "norm", hidden)
 
     classes = b.setup.vocabulary if b.setup.objective in LANGUAGE else b.setup.num_labels
     name = "lm_head" if b.setup.objective in LANGUAGE else "score"
@@ -123,12 +90,20 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     return Model([Stage(embed, blocks, final)], head, head_linear, hidden, classes)
 
 
+def rotary_of(a: Architecture) -> Rotary:
+    """The rotary embedding of a configuration: `partial_rotary_factor` stands at the top or among `rope_parameters`."""
+    head_dim = a.head_dim or (a.hidden_size or 0) // (a.heads or 1)
+    parameters = a.config.get("rope_parameters")
+    nested = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
+    return Rotary(head_dim, int(head_dim * float(a.config.get("partial_rotary_factor") or nested or 1.0)))
+
+
 LANGUAGE = {"causal_lm", "masked_lm", "seq2seq_lm", "dpo", "kto", "orpo", "cpo", "grpo", "ppo", "rloo", "gkd", "speech_seq2seq",
             "ipo", "simpo", "distillation"}  # fmt: skip
 """Objectives whose logits range over the vocabulary."""
 
 
-def _norm(b: Builder, style: Style, name: str, width: int, kind: str = "") -> Norm:
+def norm_of(b: Builder, style: Style, name: str, width: int, kind: str = "") -> Norm:
     """A normalisation of the family's kind."""
     kind = kind or style.norm
     if kind == "bare":
@@ -157,24 +132,15 @@ def _cohere_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor
     return ops.cast(m, x, dtype)
 
 
-def _block(
-    b: Builder,
-    a: Architecture,
-    style: Style,
-    index: int,
-    head_dim: int,
-    rotary: float,
-    tables: list[tuple[Tensor, Tensor]],
-) -> Block:
-    b.enter_layer(index)
+def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: Part, mlp: MakeMlp) -> Block:
+    """Norms and residual additions around the two parts."""
     hidden = a.hidden_size or 0
-    attention = attention_of(b, a, style, head_dim, rotary, tables)
-    feed_forward = mlp_of(b, a, style)
-    before_attention = _norm(b, style, "input_layernorm", hidden) if style.pre_norms else None
-    after_attention = _norm(b, style, "post_attention_layernorm", hidden) if style.post_norms else None
+    feed_forward = mlp(b, a, style, index)
+    before_attention = norm_of(b, style, "input_layernorm", hidden) if style.pre_norms else None
+    after_attention = norm_of(b, style, "post_attention_layernorm", hidden) if style.post_norms else None
     shared = style.parallel or bool(a.config.get("use_parallel_residual"))
-    before_mlp = _norm(b, style, "pre_feedforward_layernorm", hidden) if style.pre_norms and not shared else None
-    after_mlp = _norm(b, style, "post_feedforward_layernorm", hidden) if style.post_norms else None
+    before_mlp = norm_of(b, style, "pre_feedforward_layernorm", hidden) if style.pre_norms and not shared else None
+    after_mlp = norm_of(b, style, "post_feedforward_layernorm", hidden) if style.post_norms else None
 
     def parallel(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         residual = x
@@ -207,13 +173,12 @@ def _block(
     return parallel if shared else block
 
 
-def attention_of(
-    b: Builder, a: Architecture, style: Style, head_dim: int, rotary: float, tables: list[tuple[Tensor, Tensor]]
-) -> Callable[[Machine, Tensor], Tensor]:
+def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: int) -> Part:
     """Projections, query/key norms, rotary embedding, the attention core and the output projection."""
     b.parent = "attn"
     hidden, heads = a.hidden_size or 0, a.heads or 1
     kv_heads = a.kv_heads or heads
+    head_dim = rotary.head_dim
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     qkv_bias = _flag(style.qkv_bias, a, "attention_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias")
     out_bias = _flag(style.out_bias, a, "attention_bias")
@@ -232,8 +197,8 @@ def attention_of(
     if style.qk_norm:
         wide = style.qk_norm == "full"
         norms = (
-            _norm(b, style, "q_norm", q_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
-            _norm(b, style, "k_norm", kv_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
+            norm_of(b, style, "q_norm", q_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
+            norm_of(b, style, "k_norm", kv_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
         )
 
     def attention(m: Machine, x: Tensor) -> Tensor:
@@ -248,7 +213,7 @@ def attention_of(
             if norms is not None:
                 k = norms[1](m, k)
             v = apply(m, singles[2], x)
-        q, k = parts.rope(m, q, k, tables[-1], rotary)
+        q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, softcap=softcap)
         mixed = attend(m, q, k, v, shape)
         del q, k, v
@@ -257,10 +222,10 @@ def attention_of(
     return attention
 
 
-def mlp_of(b: Builder, a: Architecture, style: Style) -> Callable[[Machine, Tensor], Tensor]:
-    """The feed-forward part."""
+def mlp_of(b: Builder, a: Architecture, style: Style, index: int = 0, inner: int = 0) -> Part:
+    """The feed-forward part, `inner` wide (0: as the configuration says)."""
     b.parent = "mlp"
-    hidden, inner = a.hidden_size or 0, a.intermediate_size or 0
+    hidden, inner = a.hidden_size or 0, inner or a.intermediate_size or 0
     if style.halves_inner:
         inner //= 2
     bias = _flag(style.mlp_bias, a, "mlp_bias")

@@ -1,0 +1,74 @@
+"""How the decoders on `llama.py`'s page deviate from Llama, read in transformers 5.24 `models/<type>/modeling_<type>.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a family deviates from Llama."""
+
+    norm: str = "rms"
+    """rms, gemma (times 1 + w in float32), rms_promoted (OLMo 2), layer (nn.LayerNorm), cohere (own float32 layer norm), bare."""
+    norm_bias: bool = False
+    pre_norms: bool = True
+    post_norms: bool = False
+    qk_norm: str = ""
+    """"" or head (per head_dim) or full (over all heads at once)."""
+    parallel: bool = False
+    """Attention and MLP read the same normalised input (Cohere)."""
+    fused_qkv: bool = False
+    fused_gate_up: bool = False
+    gated: bool = True
+    scales_embedding: bool = False
+    scales_residual: bool = False
+    scales_logits: bool = False
+    softcap: bool = False
+    qkv_bias: bool | None = None
+    """None: from the config's `attention_bias`."""
+    out_bias: bool | None = None
+    mlp_bias: bool | None = None
+    halves_inner: bool = False
+    """The config's `intermediate_size` counts both halves of the gated MLP (Qwen 1, `modeling_qwen.py` of the hub)."""
+    names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+STYLES = {
+    "qwen2": Style(qkv_bias=True, out_bias=False),
+    "qwen": Style(qkv_bias=True, out_bias=False, fused_qkv=True, mlp_bias=False, halves_inner=True,
+                  names=("c_attn", "", "", "c_proj", "w2", "w1", "c_proj")),
+    "qwen3": Style(qk_norm="head"),
+    "gemma": Style(norm="gemma", scales_embedding=True),
+    "gemma2": Style(norm="gemma", scales_embedding=True, post_norms=True, softcap=True),
+    "gemma3_text": Style(norm="gemma", scales_embedding=True, post_norms=True, qk_norm="head"),
+    "gemma3": Style(norm="gemma", scales_embedding=True, post_norms=True, qk_norm="head"),
+    "gemma4_text": Style(scales_embedding=True, post_norms=True, qk_norm="head"),
+    "gemma4": Style(scales_embedding=True, post_norms=True, qk_norm="head"),
+    "granite": Style(scales_embedding=True, scales_residual=True, scales_logits=True),
+    "olmo": Style(norm="bare"),
+    "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
+    "olmo3": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
+    "phi3": Style(fused_qkv=True, fused_gate_up=True, names=("qkv_proj", "", "", "o_proj", "gate_up_proj", "", "down_proj")),
+    "cohere": Style(norm="cohere", parallel=True, scales_logits=True),
+    "cohere2": Style(norm="cohere", parallel=True, scales_logits=True),
+    "starcoder2": Style(norm="layer", norm_bias=True, gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,
+                        names=("q_proj", "k_proj", "v_proj", "o_proj", "", "c_fc", "c_proj")),
+    "stablelm": Style(norm="layer", norm_bias=True, out_bias=False),
+    "stablelm_epoch": Style(norm="layer", norm_bias=True, out_bias=False),
+    "internlm2": Style(fused_qkv=True, names=("wqkv", "", "", "wo", "w1", "w3", "w2")),
+    "internlm": Style(qkv_bias=True, out_bias=True),
+    "baichuan": Style(fused_qkv=True, names=("W_pack", "", "", "o_proj", "gate_proj", "up_proj", "down_proj")),
+    "glm": Style(qkv_bias=True, out_bias=False, fused_gate_up=True,
+                 names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
+    "glm4": Style(qkv_bias=True, out_bias=False, fused_gate_up=True, post_norms=True,
+                  names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
+    "chatglm": Style(fused_qkv=True, fused_gate_up=True, qkv_bias=True, out_bias=False,
+                     names=("query_key_value", "", "", "dense", "dense_h_to_4h", "", "dense_4h_to_h")),
+    "apertus": Style(gated=False, qk_norm="head", names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
+    "arcee": Style(gated=False, names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
+    "exaone4": Style(pre_norms=False, post_norms=True, qk_norm="head"),
+    "hunyuan_v1_dense": Style(qk_norm="head"),
+    "nemotron": Style(norm="layer", norm_bias=True, gated=False,
+                      names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
+}  # fmt: skip
