@@ -21,6 +21,10 @@ class Effect:
     reserved: tuple[float, float]
 
 
+MODELLED_ADAPTERS = {"lora", "dora", "rslora", "lora-fa", "ia3", "ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "trainable_tokens",
+                     "llama_adapter", "llama_adapter_v2", "adalora"}  # fmt: skip
+
+
 def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
     """The effects that apply to this run."""
     found = [
@@ -30,7 +34,9 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
             (0.05, 0.05),
         )
     ]
-    if run.value("batch.sequence_length_is_cap"):
+    if setup.adapter not in ("", *MODELLED_ADAPTERS):
+        found.append(Effect(f"{setup.adapter} adapters are taken to cost what low-rank ones do", (0.15, 0.2), (0.15, 0.2)))
+    if run.value("batch.sequence_length_is_cap") or run.value("batch.sequence_length") is None:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:
         found.append(Effect("torch.compile fuses saved activations away; its choices are approximated", (0.08, 0.08), (0.1, 0.1)))

@@ -54,13 +54,13 @@ class Linear:
 def apply(m: Machine, layer: Linear, x: Tensor) -> Tensor:
     """`layer(x)`, adapters included (peft 0.21.2, `tuners/lora/layer.py` and `tuners/lora/bnb.py`)."""
     if layer.vector is not None and layer.vector_on_input:
-        x = ops.mul(m, x, layer.vector)
+        x = ops.cast(m, ops.mul(m, x, layer.vector), x.itemsize)
     if layer.quantised is not None:
         result = _quantised(m, layer, layer.quantised, x)
     else:
         result = matmul_weight(m, x, layer.weight, layer.bias, layer.fin, layer.fout)
     if layer.vector is not None and not layer.vector_on_input:
-        result = ops.mul(m, result, layer.vector)
+        result = ops.cast(m, ops.mul(m, result, layer.vector), result.itemsize)
     if not layer.adapters:
         return result
     dtype = result.itemsize

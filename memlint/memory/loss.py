@@ -35,7 +35,12 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
     if setup.logits == "chunked":
         return [_recomputed_chunks(m, setup, model, hidden)]
     # The forward frame of the model holds the hidden states until the loss is there, but not the logits.
-    return _full(m, setup, model, model.head(m, hidden))
+    return _full(m, setup, model, _returned(m, setup, model.head(m, hidden)))
+
+
+def _returned(m: Machine, setup: Setup, logits: Tensor) -> Tensor:
+    """The logits as the loop gets them."""
+    return ops.cast(m, logits, FP32) if setup.stack.converts_outputs else logits
 
 
 def _pooled(m: Machine, model: Model, hidden: Tensor) -> Tensor:
@@ -136,7 +141,7 @@ def _chunked_head(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> lis
     pieces = max(1, -(-rows // setup.loss_chunk_tokens))
     parts = ops.split(m, hidden, tuple(hidden.numel // pieces for _ in range(pieces)))
     del hidden
-    logits = [model.head(m, part) for part in parts]
+    logits = [_returned(m, setup, model.head(m, part)) for part in parts]
     losses = []
     kept = []
     for piece in logits:

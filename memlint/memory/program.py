@@ -23,7 +23,7 @@ from memlint.models.architecture import Architecture
 
 CHECKPOINTED = {"full", "selective_op", "selective_layer"}
 
-INPUT_SIDE = {"prompt_tuning", "p_tuning", "trainable_tokens", "multitask_prompt_tuning", "cpt"}
+INPUT_SIDE = {"prompt_tuning", "p_tuning", "trainable_tokens", "multitask_prompt_tuning", "cpt", "adaption_prompt"}
 """PEFT methods that train what enters the first layer, so that gradients flow through the whole stack."""
 
 

@@ -203,7 +203,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", ""), weight),
         autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
         batch=int(batch) * (2 if objective in PAIRED else 1),
-        sequence=-(-int(sequence) // sharding.context),
+        sequence=-(-(int(sequence) + _virtual_tokens(adapter, facts)) // sharding.context),
         packed=packing,
         accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1 or stack.zeroes_in_place,
         attention=str(attention),
@@ -286,6 +286,14 @@ element-wise chains around the matrix products, whose hand-fused kernels keep th
 CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
 TASK_HEADS = ("classifier", "score", "qa_outputs")
 """Heads that PEFT trains in full under a classification task type (peft 0.21.2, `peft_model.py`)."""
+
+
+def _virtual_tokens(adapter: str, facts: _Facts) -> int:
+    """Tokens that a prompt method puts in front of every sample (peft 0.21.2 `peft_model.py`, `num_virtual_tokens`)."""
+    if adapter not in ("prompt_tuning", "p_tuning", "multitask_prompt_tuning", "cpt"):
+        return 0
+    options = facts.get("adapter.config", {})
+    return int((options.get("num_virtual_tokens") if isinstance(options, Mapping) else 0) or facts.get("adapter.prompt_length", 0) or 0)
 
 
 def _fused_by_compile(compiled: bool, stack: Stack, logits: str) -> frozenset[str]:

@@ -50,6 +50,8 @@ class Stack:
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
     bnb_keeps_input: bool
     """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
+    converts_outputs: bool
+    """Lightning Fabric casts what the model returns (the logits) to float32 (`fabric/plugins/precision/half.py`, `convert_output`)."""
     keeps_loss: bool
     """The loop's `loss` stays bound, with its graph, until the next step's loss replaces it."""
     litgpt_float32_norm: bool
@@ -101,6 +103,7 @@ def stack_of(run: TrainingRun) -> Stack:
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
         bnb_keeps_input=_keeps_input(name, versions),
+        converts_outputs=name in ("litgpt", "lightning", "fabric"),
         keeps_loss=name in OWN_LOOPS or name in ("litgpt", "fsdp_qlora"),
         litgpt_float32_norm=not (name == "litgpt" and torch < (2, 2)),
         litgpt_copies_padding=name == "litgpt" and torch < (2, 2),
