@@ -27,7 +27,8 @@ def load_rules(settings: Settings | None = None) -> tuple[Rule, ...]:
     A team's page is checked against the known facts and terms (memlint's own are in its tests). Raises `ConfigError`.
     """
     own = [read_rule(path) for path in sorted(pages_folder().glob("MEM*.md"))]
-    team = [_team_rule(path) for folder in (settings.rules if settings else ()) for path in sorted(folder.glob("*.md"))]
+    folders = settings.rules if settings else ()
+    team = [_team_rule(path) for folder in folders for path in sorted(folder.glob("*.md")) if path.name != "README.md"]
     taken: dict[str, Rule] = {}
     for rule in (*own, *team):
         for identity in (rule.code, rule.name, *rule.aliases):
