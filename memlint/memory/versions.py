@@ -54,8 +54,6 @@ class Stack:
     """Lightning Fabric casts what the model returns (the logits) to float32 (`fabric/plugins/precision/half.py`, `convert_output`)."""
     keeps_loss: bool
     """The loop's `loss` stays bound, with its graph, until the next step's loss replaces it."""
-    litgpt_float32_norm: bool
-    """litgpt's RMSNorm computes in float32 (2024; not yet in October 2023)."""
     litgpt_copies_padding: bool
     """litgpt's `zero_pad` copies out of place (2023)."""
     repeats_kv_sdpa: bool
@@ -105,7 +103,6 @@ def stack_of(run: TrainingRun) -> Stack:
         bnb_keeps_input=_keeps_input(name, versions),
         converts_outputs=name in ("litgpt", "lightning", "fabric"),
         keeps_loss=name in OWN_LOOPS or name in ("litgpt", "fsdp_qlora"),
-        litgpt_float32_norm=not (name == "litgpt" and torch < (2, 2)),
         litgpt_copies_padding=name == "litgpt" and torch < (2, 2),
         repeats_kv_sdpa=transformers < (4, 54),
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),

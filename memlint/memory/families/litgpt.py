@@ -81,13 +81,11 @@ def _norm(b: Builder, a: Architecture, name: str, width: int) -> Callable[[Machi
     if a.model_type in LAYER_NORM:
         bias = b.vector(f"{name}.bias", width)
         return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
-    in_float32 = b.setup.stack.litgpt_float32_norm
     unit_offset = a.model_type.startswith("gemma")
 
     def norm(m: Machine, x: Tensor) -> Tensor:
         dtype = x.itemsize
-        if in_float32:
-            x = ops.cast(m, x, FP32)
+        x = ops.cast(m, x, FP32)
         mean = ops.mean_last(m, ops.mul(m, x, x), width)
         x = ops.mul(m, x, ops.small(m, ops.shift(m, mean)))
         x = ops.cast(m, x, dtype)
