@@ -214,7 +214,8 @@ def _block(
         q = q_roped
         del q_roped, fused
         expanded = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, softcap=softcap)
-        mixed = attend(m, q, k, v, expanded)
+        # q is a concatenation, so the kernel's output has its (batch, heads, sequence) layout and `reshape` copies it.
+        mixed = ops.copy(m, attend(m, q, k, v, expanded))
         if prompt is not None:
             mixed = prompt(m, q, mixed)
         del q, k, v
