@@ -11,7 +11,7 @@ from memlint.read.pyeval.builtins import as_value, sequence
 from memlint.read.pyeval.calls import call_value, fill_record
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.options import TO_BOOL, Option, Words, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.options import NOWHERE, TO_BOOL, Option, Words, guessed, is_flag, read_words, settle
 from memlint.read.pyeval.values import (
     Array,
     Call,
@@ -25,7 +25,6 @@ from memlint.read.pyeval.values import (
     opaque,
     weaken,
 )
-from memlint.source import Span
 
 PARSERS = frozenset({"ArgumentParser", "ArgParser", "HfArgumentParser", "TrlParser", "H4ArgumentParser", "ArgumentParserPlus"})
 
@@ -98,7 +97,7 @@ def _typed(machine: Machine, kind: Fact) -> Callable[[Fact], Fact]:
         if isinstance(kind.value, Symbol) and kind.value.name == "builtins.bool":
             made = guessed(word)  # bool("False") is True: argparse's trap
             return fixed(bool(word.value)) if word.known else made
-        return call_value(machine, kind, Call("type", (word,), {}, word.origin[0].span or Span("") if word.origin else Span("")))
+        return call_value(machine, kind, Call("type", (word,), {}, word.origin[0].span or NOWHERE if word.origin else NOWHERE))
 
     return convert
 
@@ -148,7 +147,7 @@ def _parse(machine: Machine, parser: Instance, words: list[Fact], launched: bool
     read = Words()
     values: dict[str, Fact] = {}
     if subparsers is not None:
-        own, chosen, rest = _split(subparsers.value, words)
+        own, chosen, rest = _split(subparsers.value, options, words)
         read = read_words(options, own)
         values = settle(options, read, launched)
         values.update(_subcommand(machine, subparsers.value, chosen, rest, launched))
@@ -162,15 +161,14 @@ def _parse(machine: Machine, parser: Instance, words: list[Fact], launched: bool
     return values, read
 
 
-def _split(subparsers: Instance, words: list[Fact]) -> tuple[list[Fact], str, list[Fact]]:
+def _split(subparsers: Instance, options: list[Option], words: list[Fact]) -> tuple[list[Fact], str, list[Fact]]:
+    """The words before a sub-command, its name, and the words after it."""
+    takers = {flag for option in options if option.action in {"store", "append"} for flag in option.flags}
     for index, word in enumerate(words):
-        if word.known and f".parser:{word.value}" in subparsers.slots and not (index and _takes(words[index - 1])):
+        value_of_flag = index > 0 and is_flag(words[index - 1]) and words[index - 1].value in takers
+        if word.known and f".parser:{word.value}" in subparsers.slots and not value_of_flag:
             return words[:index], str(word.value), words[index + 1 :]
     return words, "", []
-
-
-def _takes(word: Fact) -> bool:
-    return is_flag(word) and isinstance(word.value, str) and "=" not in word.value
 
 
 def _subcommand(machine: Machine, subparsers: Instance, chosen: str, rest: list[Fact], launched: bool) -> dict[str, Fact]:
@@ -263,7 +261,7 @@ def _config_values(machine: Machine, words: list[Fact]) -> dict[str, Fact]:
         elif index == 0 and word.value.endswith((".yaml", ".yml")):
             path = word
         if path is not None:
-            document = load_document(machine, path, path.origin[0].span or Span("") if path.origin else Span(""))
+            document = load_document(machine, path, path.origin[0].span or NOWHERE if path.origin else NOWHERE)
             return {k: v for k, v in document.value.entries()} if isinstance(document.value, Table) else {}
     return {}
 

@@ -579,7 +579,7 @@ def _first(machine: Machine, call: Call) -> Fact | None:
 
 
 _NAMESPACES = ("types.SimpleNamespace", "argparse.Namespace", "easydict.EasyDict", "box.Box", "munch.Munch", "munch.munchify",
-               "ml_collections.ConfigDict", "addict.Dict", "omegaconf.OmegaConf.create", "omegaconf.DictConfig")  # fmt: skip
+               "ml_collections.ConfigDict", "addict.Dict")  # fmt: skip
 
 _CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "builtins.int": _convert(int, 0),

@@ -24,7 +24,7 @@ def variable(machine: Machine, name: Any, otherwise: Fact | None, span: Span) ->
     launched = machine.launch.env.get(name) if machine.launch is not None else None
     if launched is not None:
         return linked(launched, span, f"environment variable {name}")
-    if machine.launch is not None and name in LAUNCHER_VARIABLES:
+    if machine.launch is not None and name in LAUNCHER_VARIABLES and getattr(machine.launch, "launcher", None):
         return _rank(machine, name, span) or unknown(f"the launcher sets {name}", span)
     if otherwise is None:
         return opaque(f"the environment variable {name} is not set in the launch", "environ", (), span)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,6 +11,10 @@ from typing import Any
 from memlint.facts import Fact, Origin, Status, choices, fixed
 from memlint.read.pyeval.values import Array, Table, Unknowable, combine, constant, linked, opaque, weaken
 from memlint.source import Span
+
+
+NOWHERE = Span("", 1)
+"""The place of a value that stands nowhere."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +176,9 @@ def unset(option: Option, launched: bool) -> Fact:
         return Fact(False, Status.DEFAULT, (Origin(option.span, f"default of {label}"),))
     if option.action == "false":
         return Fact(True, Status.DEFAULT, (Origin(option.span, f"default of {label}"),))
-    if option.required or not option.flags:
+    if not option.flags and option.nargs == "*":
+        return Fact(Array(()), Status.DEFAULT, (Origin(option.span, f"default of {label}"),))
+    if option.required or (not option.flags and option.nargs != "?"):
         if option.choices:
             return choices(option.choices, option.span, f"the choices of {label}")
         where = "the launch does not give it" if launched else "no launch is known"
@@ -188,7 +195,7 @@ def settle(options: Iterable[Option], words: Words, launched: bool) -> dict[str,
 
 
 def plain_value(text: Any) -> Any:
-    """A word as a value when no type is declared for it: a number, a boolean, JSON, or the text."""
+    """A word as a value when no type is declared for it: a number, a boolean, JSON, a Python literal, or the text."""
     if not isinstance(text, str):
         return text
     lowered = text.strip().lower()
@@ -201,11 +208,12 @@ def plain_value(text: Any) -> Any:
             return kind(text)
         except ValueError:
             pass
-    if text[:1] in "{[" and text[:1]:
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
+    if text[:1] in ("{", "[", "("):
+        for read in (json.loads, ast.literal_eval):
+            try:
+                return read(text)
+            except (ValueError, SyntaxError, MemoryError, RecursionError):
+                pass
     return text
 
 
@@ -217,7 +225,7 @@ def guessed(fact: Fact) -> Fact:
 
     if fact.status is Status.UNKNOWN:
         return fact
-    made = combine(one, (fact,), fact.origin[0].span if fact.origin and fact.origin[0].span else Span(""), "value")
+    made = combine(one, (fact,), fact.origin[0].span if fact.origin and fact.origin[0].span else NOWHERE, "value")
     return Fact(made.value, made.status, fact.origin, made.choices, made.reason, made.decided_by)
 
 
@@ -252,7 +260,7 @@ def converter(kind: Callable[[Any], Any]) -> Callable[[Fact], Fact]:
             except (TypeError, ValueError, OverflowError) as error:
                 raise Unknowable(f"the conversion fails: {error}") from None
 
-        span = fact.origin[0].span if fact.origin and fact.origin[0].span else Span("")
+        span = fact.origin[0].span if fact.origin and fact.origin[0].span else NOWHERE
         return combine(one, (fact,), span, "conversion")
 
     return convert

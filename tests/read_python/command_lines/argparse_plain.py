@@ -1,0 +1,21 @@
+import argparse
+
+RESULT = {}
+p = argparse.ArgumentParser()
+p.add_argument("name")
+p.add_argument("extra", nargs="*")
+p.add_argument("--micro-batch", "-b", type=int, default=4)
+p.add_argument("--lr", type=float, default="2e-5")
+p.add_argument("--no-gc", dest="gc", action="store_false")
+p.add_argument("--bf16", action="store_true")
+p.add_argument("--targets", nargs="+", default=["q_proj"])
+p.add_argument("--optim", choices=["adamw_torch", "adafactor"], default="adamw_torch")
+p.add_argument("--compile", action=argparse.BooleanOptionalAction, default=False)
+p.add_argument("--stage", type=lambda text: int(text) + 1, default=1)
+p.add_argument("--flag", type=bool, default=False)
+p.add_argument("--tag", action="append")
+p.add_argument("--level", action="store_const", const=3, default=0)
+p.set_defaults(bf16=False, seed=7)
+a = p.parse_args()
+RESULT.update(name=a.name, extra=a.extra, micro=a.micro_batch, lr=a.lr, gc=a.gc, bf16=a.bf16, targets=a.targets, optim=a.optim)
+RESULT.update(compile=a.compile, stage=a.stage, flag=a.flag, tag=a.tag, level=a.level, seed=a.seed)
