@@ -1,4 +1,4 @@
-"""The accuracy benchmark holds the figures it has reached (benchmarks/accuracy/bars.json; `python -m benchmarks.accuracy --bars`)."""
+"""The accuracy benchmark holds the figures it has reached (`python -m benchmarks.accuracy --bars` writes them)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.accuracy import bars, figure
 from benchmarks.accuracy.cases import SEED_CASES, load
-from benchmarks.accuracy.score import Result, evaluate
+from benchmarks.accuracy.score import Result, evaluate_all
 
 SLACK = 0.002
 """Relative error that a change may cost a family, e.g. by another split of a large block."""
@@ -15,7 +15,7 @@ SLACK = 0.002
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
     """memlint's answer to every published measurement."""
-    return [evaluate(case) for case in load()]
+    return evaluate_all(load())
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.accuracy import bars, document, figure, peers, tables
 from benchmarks.accuracy.cases import CASES, SEED_CASES, load
-from benchmarks.accuracy.score import Result, evaluate, summarise
+from benchmarks.accuracy.score import Result, evaluate_all, summarise
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     cases = load(SEED_CASES if options.seed else options.cases)
     if options.run_peers:
         peers.record(cases)
-    results = [evaluate(case) for case in cases]
+    results = evaluate_all(cases)
     if options.figure:
         options.figure.write_text(figure.scatter(results), encoding="utf-8")
     if options.bars:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,12 @@ class Case:
     facts: Mapping[str, Any]
     scope: str
     """Empty for a whole training step."""
+    shares_length: str
+    """The cases with the same text here were run at one common length that the source does not state."""
+
+    def at_length(self, tokens: int) -> Case:
+        """The same case with its sequence length known."""
+        return replace(self, run=self.run.with_values({"batch.sequence_length": tokens}, "the common length of its group"))
 
 
 def load(path: Path = CASES) -> list[Case]:
@@ -55,6 +61,7 @@ def _case(row: Mapping[str, Any]) -> Case:
         gpu=_card(measured, row["run"]),
         facts=row["run"],
         scope=row.get("measured_scope", ""),
+        shares_length=row.get("relative_group") or "",
     )
 
 

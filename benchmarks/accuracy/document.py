@@ -10,12 +10,13 @@ from benchmarks.accuracy.tables import CLASSES, by_group
 
 PAGE = """# How accurate the estimates are
 
-This page is written by `python -m benchmarks.accuracy --document docs/accuracy.md`; the figures are those of the commit it is in.
+This page is written by `python -m benchmarks.accuracy --document docs/accuracy.md`; the figures are those of its commit.
 
-memlint is compared with measurements that other people published: {cases} runs ({bytes} with bytes, the others with a verdict: ran, or
-died out of memory) from {groups} sources, listed with their licences in `benchmarks/accuracy/data/README.md`. Each number is
-compared with its own kind: allocated with allocated, reserved with reserved, what nvidia-smi showed with the device total. An
-error is predicted / measured - 1. Nothing in the estimator is fitted to these rows.
+memlint is compared with measurements that other people published: {cases} runs ({bytes} with bytes, the others with a verdict:
+ran, or died out of memory) from {groups} sources, listed with their licences in `benchmarks/accuracy/data/README.md`. Each
+number is compared with its own kind: allocated with allocated, reserved with reserved, what nvidia-smi showed with the device total. An
+error is predicted / measured - 1. Nothing in the estimator is fitted to these rows; one number of the benchmark is: the common
+sequence length of the `peft-mm` runs, which their source leaves open (at most 768 tokens).
 
 ![Predicted against measured](accuracy.svg)
 
@@ -27,8 +28,8 @@ Tier A: configuration, shape and metric are all known. Tier B: one soft spot (an
 
 ## Families of sources
 
-*Inside*: measurements within the predicted interval; *half-width*: half of that interval, median. *Wrong verdicts*: `fits` for a run
-that died, or `does_not_fit` for one that ran, of those where the verdict is not `tight`.
+*Inside*: measurements within the predicted interval; *half-width*: half of that interval, median. *Wrong verdicts*: `fits` for a
+run that died, or `does_not_fit` for one that ran, of those where the verdict is not `tight`.
 
 {families}
 
@@ -37,8 +38,8 @@ Cases without an estimate need something that is not modelled yet; the command l
 ## Beside other estimators
 
 Median absolute error over the cases that the peer can express, with memlint's on the same cases. A case that needs something a
-peer has no input for (an adapter, a quantised base, sharding) is one that it cannot express. Predictions are matched to the metric
-with the peer's own terms. Run with {versions}.
+peer has no input for (an adapter, a quantised base, sharding) is one that it cannot express. Predictions are matched to the
+metric with the peer's own terms. Run with {versions}.
 
 {beside}
 
@@ -50,8 +51,8 @@ SimuMax publishes -0.07 to -0.81 % on the eleven Megatron rows of its own releas
 
 ## The ground truth below the estimate
 
-`tests/oracle` traces real `transformers` classes, losses and optimizers on fake CUDA tensors: what each keeps for backward in every
-regime, and the peak of every phase of whole training steps. `tests/memory` compares the memory program with that record.
+`tests/oracle` traces real `transformers` classes, losses and optimizers on fake CUDA tensors: what each keeps for backward in
+every regime, and the peak of every phase of whole training steps. `tests/memory` compares the memory program with that record.
 """
 
 
@@ -110,6 +111,7 @@ def _others() -> str:
     lines = ["| estimator | cases expressed | compared | median | p90 | bias |", "|---|---|---|---|---|---|"]
     for peer in peers.recorded()["others"]:
         lines.append(
-            f"| {peer['name']} | {peer['expressed']} | {peer['compared']} | {peer['median']} % | {peer['p90']} % | {peer['bias']:+} % |"
+            f"| {peer['name']} | {peer['expressed']} | {peer['compared']} "
+            f"| {peer['median']} % | {peer['p90']} % | {peer['bias']:+} % |"
         )
     return "\n".join(lines)

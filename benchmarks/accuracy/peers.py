@@ -92,7 +92,9 @@ def torch_preflight(case: Case, architecture: Architecture) -> int | None:
         precision=(
             PrecisionMode.FP32
             if precision == "fp32"
-            else PrecisionMode.PURE_BF16 if precision.endswith("-true") or half_weights else PrecisionMode.AMP
+            else PrecisionMode.PURE_BF16
+            if precision.endswith("-true") or half_weights
+            else PrecisionMode.AMP
         ),
         optimizer=optimizer,
         gradient_checkpointing=bool(facts.get("checkpointing.enabled")),
@@ -120,7 +122,8 @@ def fitcheck(case: Case, architecture: Architecture) -> int | None:
     spelled = {"c_attn": names[:3], "c_proj": ["o_proj", "down_proj"], "w1": ["up_proj"], "w2": ["gate_proj"]}
     targets = names if targets == "all-linear" else list(dict.fromkeys(n for t in targets for n in spelled.get(t, [t])))
     optimizer = str(facts.get("optimizer.name", "adamw"))
-    shape = (architecture.hidden_size, architecture.layers, architecture.heads, architecture.intermediate_size, architecture.vocab_size)
+    depth, width = architecture.layers, architecture.hidden_size
+    shape = (width, depth, architecture.heads, architecture.intermediate_size, architecture.vocab_size)
     if (
         adapter not in ("none", "lora")
         or quantization is None
@@ -145,9 +148,7 @@ def fitcheck(case: Case, architecture: Architecture) -> int | None:
     precision = str(facts.get("precision", "fp32"))
     half = facts.get("model.dtype") in ("bfloat16", "float16")
     report = estimate(
-        ModelConfig(
-            architecture.name, count, hidden, layers, heads, kv_heads, inner, vocab, head_dim, architecture.tied
-        ),
+        ModelConfig(architecture.name, count, hidden, layers, heads, kv_heads, inner, vocab, head_dim, architecture.tied),
         TrainingConfig(
             precision="bf16" if half or precision.startswith("bf16") else "fp16" if precision.startswith("fp16") else "fp32",
             quantization=quantization,
@@ -206,7 +207,7 @@ def record(cases: list[Case]) -> None:
 
 
 def table(results: list[Result]) -> str:
-    """memlint beside the peers by family, each over the cases that it can express: cases, median absolute error, and memlint's on the same."""
+    """memlint beside the peers by family: median absolute error over the cases a peer can express, and memlint's on the same."""
     found: Errors = recorded()["errors"]
     lines = [f"{'family':<18}{'bytes':>6}{'memlint':>16}" + "".join(f"{name:>20}{'memlint there':>16}" for name in found)]
     for group, members in [*by_group(results).items(), ("all", results)]:

@@ -87,9 +87,9 @@ def rows(results: list[Result]) -> str:
             mark = " " if result.inside else "!"
             numbers += f"{case.bytes / GIB:>8.2f}{result.error:>+8.1%}{mark}"
         what = (
-            f"{result.phase[:9]:<10}{result.verdict:<13}{facts.get('model.id') or 'inline'} b{facts.get('batch.micro_batch_size')}"
-            f" s{facts.get('batch.sequence_length')} {facts.get('precision')} {facts.get('adapter.method')}"
-            f" {facts.get('quantization.method')} {facts.get('parallel.strategy')}x{facts.get('parallel.gpus')}"
+            f"{result.phase[:9]:<10}{result.verdict:<13}{facts.get('model.id') or 'inline'}"
+            f" b{facts.get('batch.micro_batch_size')} s{facts.get('batch.sequence_length')} {facts.get('precision')}"
+            f" {facts.get('adapter.method')} {facts.get('quantization.method')} {facts.get('parallel.strategy')}x{facts.get('parallel.gpus')}"
         )
         lines.append(f"{head}{numbers}  {what}")
     return "\n".join(lines)

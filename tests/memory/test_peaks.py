@@ -18,7 +18,7 @@ from tests.memory.test_saved_activations import facts_of
 
 RECORD = json.loads((Path(__file__).parents[1] / "oracle" / "peaks.json").read_text())
 CUBLAS = 2 * 8_519_680
-"""The workspaces of two threads, which the tracer cannot see (measured on a T4: blocks of that size in torch's memory snapshot)."""
+"""The workspaces of two threads, which the tracer cannot see (seen as blocks of that size on a T4)."""
 CASES = [(case, phase) for case in RECORD["cases"] for phase in ("forward", "backward", "optimizer_step")]
 
 

@@ -54,9 +54,7 @@ class Engine:
         self._unpacked.append(saved)
         return saved.tensor
 
-    def _backward(
-        self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any
-    ) -> None:
+    def _backward(self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any) -> None:
         roots: Sequence[torch.Tensor] = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
         given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else grad_tensors
         self._depth += 1
@@ -90,7 +88,7 @@ def _call_python(node: Any, gradients: list[torch.Tensor | None]) -> list[torch.
     result = node.apply(*gradients)
     wanted = node.needs_input_grad
     result = [result] if isinstance(result, torch.Tensor) or result is None else list(result)
-    needed = iter([r for r, need in zip(result, wanted) if need])
+    needed = iter([r for r, need in zip(result, wanted, strict=False) if need])
     return [None if edge is None else next(needed) for edge, _ in node.next_functions]
 
 
@@ -111,7 +109,7 @@ class _Task:
                 if edge is not None:
                     self.waiting[id(edge)] = self.waiting.get(id(edge), 0) + 1
                     stack.append(edge)
-        for node, slot in zip(roots, slots):
+        for node, slot in zip(roots, slots, strict=False):
             self._add(node, slot, seeds.pop(0))
         for node in {id(n): n for n in roots}.values():
             if not self.waiting.get(id(node)):
@@ -170,7 +168,7 @@ def _validated(gradient: torch.Tensor, metadata: Any) -> torch.Tensor:
 
 
 def _accumulate(variable: torch.Tensor, buffer: list[torch.Tensor | None]) -> None:
-    """AccumulateGrad: take the first gradient as it is when nobody else holds it and its layout fits, else clone; then add in place."""
+    """AccumulateGrad: keep a first gradient that nobody else holds and whose layout fits, else clone it; then add in place."""
     gradient = buffer.pop()
     if gradient is None:
         return

@@ -10,26 +10,26 @@ from .regime import Regime
 
 BATCH, SEQUENCE, VOCAB = 3, 160, 1000
 
-_LLAMA = dict(
-    hidden_size=64,
-    intermediate_size=176,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    vocab_size=VOCAB,
-    max_position_embeddings=512,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
-)
+_LLAMA = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 _WIDE = dict(_LLAMA, head_dim=24)
-_BERT = dict(
-    hidden_size=64,
-    intermediate_size=176,
-    num_attention_heads=4,
-    vocab_size=VOCAB,
-    max_position_embeddings=512,
-    pad_token_id=0,
-)
+_BERT = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_attention_heads": 4,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Family:
 
     def at_depth(self, layers: int) -> dict[str, Any]:
         """The config with that many layers."""
-        config = {**self.config, **{key: layers for key in self.depth}}
+        config = {**self.config, **dict.fromkeys(self.depth, layers)}
         return {**config, **(self.layer_list(layers) if self.layer_list else {})}
 
 
-_GPT = dict(vocab_size=VOCAB, bos_token_id=1, eos_token_id=2)
+_GPT = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
 _LAYERS = ("n_layer",)
 
 
@@ -99,7 +99,12 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "gpt_neo",
         config=dict(
-            _GPT, hidden_size=64, num_heads=4, intermediate_size=176, max_position_embeddings=512, attention_types=[[["global"], 2]]
+            _GPT,
+            hidden_size=64,
+            num_heads=4,
+            intermediate_size=176,
+            max_position_embeddings=512,
+            attention_types=[[["global"], 2]],
         ),
         depth=("num_layers",),
         layer_list=lambda layers: {"attention_types": [[["global"], layers]]},
@@ -109,7 +114,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "distilbert",
         "sequence_classification",
-        dict(dim=64, hidden_dim=176, n_heads=4, vocab_size=VOCAB, max_position_embeddings=512, pad_token_id=0),
+        {"dim": 64, "hidden_dim": 176, "n_heads": 4, "vocab_size": VOCAB, "max_position_embeddings": 512, "pad_token_id": 0},
         depth=("n_layers",),
         without=frozenset({"lora"}),  # peft cannot both adapt (all-linear) and save a copy of pre_classifier
     ),
@@ -148,42 +153,58 @@ FAMILIES: tuple[Family, ...] = (
     Family("mixtral", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=frozenset({"dropout"})),
     Family(
         "qwen2_moe",
-        config=dict(
-            _LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112
-        ),
+        config=dict(_LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
         without=frozenset({"dropout"}),
     ),
-    Family("qwen3_moe", config=dict(_WIDE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88), without=frozenset({"dropout"})),
+    Family(
+        "qwen3_moe",
+        config=dict(_WIDE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88),
+        without=frozenset({"dropout"}),
+    ),
     Family(
         "t5",
         "seq2seq_lm",
-        dict(
-            d_model=64, d_kv=24, d_ff=176, num_heads=4, vocab_size=VOCAB, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1
-        ),
+        {
+            "d_model": 64,
+            "d_kv": 24,
+            "d_ff": 176,
+            "num_heads": 4,
+            "vocab_size": VOCAB,
+            "decoder_start_token_id": 0,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+        },
         depth=("num_layers", "num_decoder_layers"),
     ),
     Family(
         "bart",
         "seq2seq_lm",
-        dict(
-            d_model=64,
-            encoder_ffn_dim=176,
-            decoder_ffn_dim=176,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            vocab_size=VOCAB,
-            max_position_embeddings=512,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            decoder_start_token_id=2,
-        ),
+        {
+            "d_model": 64,
+            "encoder_ffn_dim": 176,
+            "decoder_ffn_dim": 176,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "vocab_size": VOCAB,
+            "max_position_embeddings": 512,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 2,
+        },
         depth=("encoder_layers", "decoder_layers"),
     ),
     Family(
         "vit",
         "image_classification",
-        dict(hidden_size=64, intermediate_size=176, num_attention_heads=4, image_size=64, patch_size=16, num_labels=10),
+        {
+            "hidden_size": 64,
+            "intermediate_size": 176,
+            "num_attention_heads": 4,
+            "image_size": 64,
+            "patch_size": 16,
+            "num_labels": 10,
+        },
         without=frozenset({"mask"}),
     ),
 )

@@ -17,7 +17,7 @@ def rounded(nbytes: int) -> int:
 
 
 def _flash_workspace(query: torch.Tensor, key: torch.Tensor) -> int:
-    """What the flash backward kernel allocates for itself (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_bwd).
+    """What the flash backward kernel allocates for itself (transformers/cuda/flash_attn/flash_api.cpp, mha_bwd).
 
     A float32 accumulator for the query gradient and one float32 per row, over rows rounded up to 128 and head dims to 32; with
     grouped heads, the key and value gradients of all query heads.
@@ -82,10 +82,7 @@ class Ledger(TorchDispatchMode):
         if known is not None and known() is not None:
             return
         nbytes = storage.nbytes()
-        cast = (
-            func is torch.ops.aten._to_copy.default
-            and args[0].untyped_storage()._cdata in self._weights
-        )
+        cast = func is torch.ops.aten._to_copy.default and args[0].untyped_storage()._cdata in self._weights
         self.blocks[key] = Block(nbytes, str(func), tensor.dtype, tuple(tensor.shape), cast)
         self.live += rounded(nbytes)
         self.peak = max(self.peak, self.live)

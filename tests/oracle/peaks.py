@@ -28,23 +28,23 @@ from .trace import build, inputs, plain_positions
 PEAKS = Path(__file__).with_name("peaks.json")
 PHASES = ("forward", "backward", "optimizer_step")
 
-_LLAMA_1B = dict(  # the sizes of Llama-3.2-1B
-    hidden_size=2048,
-    intermediate_size=8192,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=64,
-    vocab_size=128256,
-    tie_word_embeddings=True,
-)
-_QWEN_HALF = dict(  # the sizes of Qwen2.5-0.5B
-    hidden_size=896,
-    intermediate_size=4864,
-    num_attention_heads=14,
-    num_key_value_heads=2,
-    vocab_size=151936,
-    tie_word_embeddings=True,
-)
+_LLAMA_1B = {  # the sizes of Llama-3.2-1B
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 128256,
+    "tie_word_embeddings": True,
+}
+_QWEN_HALF = {  # the sizes of Qwen2.5-0.5B
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
 _SIZES = {
     "llama": (Family("llama", config=_LLAMA_1B), 16),
     "qwen2": (Family("qwen2", config=_QWEN_HALF), 24),
@@ -72,7 +72,7 @@ class Case:
         return f"{self.model_type}.b{self.batch}.s{self.sequence}.{self.regime.name}.{self.optimizer}{kept}"
 
 
-_LORA = dict(adapter="float32", dropout=0.05)
+_LORA = {"adapter": "float32", "dropout": 0.05}
 CASES = (
     Case("llama", Regime(), 2, 1024),
     Case("llama", Regime(), 2, 1024, "adamw_torch_fused"),

@@ -79,6 +79,7 @@ def trace_family(family: Family) -> dict[str, Any]:
 
 def write(record: dict[str, Any]) -> None:
     """One line per regime, so that differences are readable."""
+
     def dump(value: Any, indent: int) -> str:
         if isinstance(value, dict) and value:
             pad = " " * (indent + 1)

@@ -10,8 +10,8 @@ import torch
 import transformers
 
 from .engine import Engine
-from .families import BY_TYPE, FAMILIES
 from .fake_cuda import fake_cuda
+from .families import BY_TYPE, FAMILIES
 from .ledger import Ledger
 from .peaks import CASES, PEAKS, trace
 from .record import DEPTHS, RECORD, REGIMES, fields

@@ -91,14 +91,10 @@ def build(family: Family, layers: int, regime: Regime) -> torch.nn.Module:
 
 def _build(family: Family, layers: int, regime: Regime) -> Any:
     config = transformers.AutoConfig.for_model(family.model_type, **family.at_depth(layers))
-    model = _HEADS[family.head].from_config(
-        config, dtype=getattr(torch, regime.weights), attn_implementation=regime.attention
-    )
+    model = _HEADS[family.head].from_config(config, dtype=getattr(torch, regime.weights), attn_implementation=regime.attention)
     if regime.checkpointing != "off":
         # the random state of the device cannot be read here; it is no device memory
-        model.activation_checkpointing_enable(
-            {"use_reentrant": regime.checkpointing == "reentrant", "preserve_rng_state": False}
-        )
+        model.activation_checkpointing_enable({"use_reentrant": regime.checkpointing == "reentrant", "preserve_rng_state": False})
     if regime.adapter != "none":
         import peft
 
@@ -172,7 +168,8 @@ def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequen
 def _describe(block: Block) -> str:
     names = {SEQUENCE: "s", BATCH: "b", BATCH * SEQUENCE: "N", VOCAB: "V"}
     dims = ",".join(names.get(d, str(d)) for d in block.shape)
-    return f"{str(block.dtype)[6:]:9} ({dims}) {block.operation.removeprefix('aten.')}{' [weight copy]' if block.of_weight else ''}"
+    copy = " [weight copy]" if block.of_weight else ""
+    return f"{str(block.dtype)[6:]:9} ({dims}) {block.operation.removeprefix('aten.')}{copy}"
 
 
 def layer_blocks(family: Family, regime: Regime) -> list[tuple[str, int, int]]:
