@@ -35,6 +35,7 @@ NEWEST = {
 """The newest versions whose defaults were read."""
 
 
+@cache
 def version_key(version: str) -> tuple[int, ...]:
     """A version as a comparable tuple of its leading numbers: `4.57.6.dev0` -> `(4, 57, 6)`, `5.0` and `5` -> `(5,)`."""
     return _trimmed(_numbers(version))
