@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from memlint.memory import ops
 from memlint.memory.autograd import Grads
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, Parameter, Storage, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Shape:
     dropout: float = 0.0
     causal: bool = True
     softcap: bool = False
-    sinks: bool = False
+    sinks: Parameter | None = None
+    """A learned logit per head that joins the scores (GPT-OSS)."""
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax (Llama and most since); else it stays in the stream's dtype (GPT-2, BERT)."""
     repeats_kv: bool | None = None
@@ -48,7 +49,7 @@ class Shape:
 
 def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None = None) -> Tensor:
     """Run the machine's attention implementation; `bias` is a per-head position bias (T5, ALiBi) or None."""
-    if m.attention == "eager" or shape.softcap or (shape.sinks and m.attention == "sdpa"):
+    if m.attention == "eager" or shape.softcap or shape.sinks is not None:
         return eager(m, q, k, v, shape, bias)
     if m.attention.startswith("flash") or m.attention == "xformers":
         if m.repeats_kv:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from memlint.memory.autograd import Sink
-from memlint.memory.linear import Adapter, Linear, Quantised
+from memlint.memory.linear import Adapter, Linear, Quantised, Stack
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import Parameter, Storage
@@ -90,8 +90,11 @@ class Builder:
         """A bias or another one-dimensional weight."""
         return self.parameter(name, kind, (width,))
 
-    def linear(self, name: str, fin: int, fout: int, bias: bool = False, tied: Parameter | None = None) -> Linear:
-        """A linear layer. `tied`: it shares this weight (an output head tied to the embedding)."""
+    def linear(
+        self, name: str, fin: int, fout: int, bias: bool = False, tied: Parameter | None = None, copies: int = 1
+    ) -> Linear:
+        """A linear layer. `tied`: it shares this weight (an output head tied to the embedding). `copies`: it stands for
+        that many equal layers, each of which sees its part of the rows (experts)."""
         head = name in OUTPUT_HEADS
         setup = self.setup
         if tied is not None:
@@ -105,17 +108,34 @@ class Builder:
             return layer
         packed = setup.quantises(name, head)
         if packed:
-            weight = self._packed(name, fin, fout)
+            weight = self._packed(name, fin, fout * copies)
         else:
-            weight = self.parameter(name, "linear", (fout, fin))
+            weight = self.parameter(name, "linear", (fout * copies, fin))
         layer = Linear(name, fin, fout, weight)
         if packed:
             layer.quantised = Quantised(setup.quantization, setup.compute_itemsize)
         if bias:
             layer.bias = self.vector(f"{name}.bias", fout)
         if setup.adapter and self.targets(name, head):
-            self._adapt(layer)
+            self._adapt(layer, copies)
         return layer
+
+    def stack(self, name: str, count: int, fin: int, fout: int, listed: tuple[str, ...], kind: str = "experts") -> Stack:
+        """The weights of `count` experts in one parameter; no layer for quantisers, which pass it by.
+
+        PEFT adapts it when a target names one of the layers that it replaces (`listed`, transformers 4's names), or for
+        `all-linear`; the rank is that of all of them together (peft 0.21.2, `transformers_weight_conversion.py`).
+        """
+        shape = (count * fout, fin)
+        stack = Stack(name, count, fin, fout, self.parameter(name, kind, shape))
+        setup = self.setup
+        if setup.adapter not in LORA_LIKE or not listed or not any(self.targets(n, False) for n in (name, *listed)):
+            return stack
+        rank = setup.adapter_rank * len(listed)
+        a = self.make(f"{name}.lora_A", "adapter", (rank * count, fin), setup.adapter_itemsize, True, "adapters")
+        b = self.make(f"{name}.lora_B", "adapter", (fout, rank * count), setup.adapter_itemsize, True, "adapters")
+        stack.adapter = Adapter(a, b, rank, 0.0)
+        return stack
 
     def _saved_copy(self, name: str, kind: str, shape: tuple[int, ...]) -> Parameter | None:
         """The trained copy that PEFT makes of a module in `modules_to_save`; the original stays beside it."""
@@ -149,7 +169,7 @@ class Builder:
         *path, leaf = target.split(".")
         return leaf == name and (not path or not self.parent or self.parent in path[-1] or path[-1] not in BLOCK_PARTS)
 
-    def _adapt(self, layer: Linear) -> None:
+    def _adapt(self, layer: Linear, copies: int) -> None:
         setup = self.setup
         if setup.adapter == "ia3":
             on_input = layer.name in ("down_proj", "fc2", "wo", "dense_4h_to_h", "c_proj", "w2")
@@ -161,8 +181,8 @@ class Builder:
             return
         rank = setup.adapter_rank
         size = setup.adapter_itemsize
-        a = self.make(f"{layer.name}.lora_A", "adapter", (rank, layer.fin), size, setup.adapter not in FROZEN_A, "adapters")
-        b = self.make(f"{layer.name}.lora_B", "adapter", (layer.fout, rank), size, True, "adapters")
+        a = self.make(f"{layer.name}.lora_A", "adapter", (rank * copies, layer.fin), size, setup.adapter not in FROZEN_A, "adapters")
+        b = self.make(f"{layer.name}.lora_B", "adapter", (layer.fout * copies, rank), size, True, "adapters")
         adapter = Adapter(a, b, rank, setup.adapter_dropout, setup.adapter)
         if setup.adapter == "dora":
             adapter.magnitude = self.make(f"{layer.name}.magnitude", "adapter", (layer.fout,), size, True, "adapters")

@@ -51,6 +51,42 @@ class Linear:
     vector_on_input: bool = False
 
 
+@dataclass(slots=True)
+class Stack:
+    """Weights of all experts in one parameter (transformers 5), `fin` -> `fout` each; `bias` one row per expert."""
+
+    name: str
+    count: int
+    fin: int
+    fout: int
+    weight: Parameter
+    bias: Parameter | None = None
+    adapter: Adapter | None = None
+
+
+def stacked(m: Machine, stack: Stack) -> Tensor:
+    """The weight that is multiplied with: under LoRA the whole stack with its update added, made anew in every forward pass.
+
+    peft 0.21.2, `tuners/lora/layer.py` `ParamWrapper`: `baddbmm(weight, B, A)` over the experts (`_LoraFactorsProxy`), or for a single
+    matrix `weight + B @ A * scaling` (`_LoraParameterProxy`). The factors are cast to the weight's dtype.
+    """
+    adapter = stack.adapter
+    if adapter is None:
+        return stack.weight
+    base = stack.weight
+    if stack.count == 1:
+        delta = ops.scale(m, ops.matmul(m, adapter.b, adapter.a, base.numel))
+        return ops.add(m, base, ops.cast(m, delta, base.itemsize))
+    lhs, rhs = ops.cast(m, adapter.b, base.itemsize), ops.cast(m, adapter.a, base.itemsize)
+    out = m.new(base.numel, base.itemsize)
+    nl, nr, itemsize = lhs.numel, rhs.numel, base.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(nl, itemsize), m.new(nr, itemsize)
+
+    return m.tape.record(out, (lhs, rhs), rule, (lhs.storage, rhs.storage))
+
+
 def apply(m: Machine, layer: Linear, x: Tensor) -> Tensor:
     """`layer(x)`, adapters included (peft 0.21.2, `tuners/lora/layer.py` and `tuners/lora/bnb.py`)."""
     if layer.vector is not None and layer.vector_on_input:

@@ -63,6 +63,16 @@ def add(m: Machine, a: Tensor, b: Tensor) -> Tensor:
     return m.tape.record(out, (a, b), rule)
 
 
+def subtract(m: Machine, a: Tensor, b: Tensor) -> Tensor:
+    """`a - b`: the gradient of b is negated."""
+    return add(m, a, _negated(m, b))
+
+
+def _negated(m: Machine, x: Tensor) -> Tensor:
+    numel, itemsize = x.numel, x.itemsize
+    return m.tape.record(Tensor(x.storage, numel, itemsize), (x,), lambda g: (m.new(numel, itemsize),))
+
+
 def mul(m: Machine, a: Tensor, b: Tensor) -> Tensor:
     """`a * b`: keeps each operand for the other's gradient."""
     out = m.new(max(a.numel, b.numel), max(a.itemsize, b.itemsize))
@@ -188,6 +198,20 @@ def matmul(m: Machine, a: Tensor, b: Tensor, out_numel: int) -> Tensor:
     return m.tape.record(out, (a, b), rule, saved)
 
 
+def grouped_mm(m: Machine, x: Tensor, weight: Tensor, offsets: Tensor, out_numel: int) -> Tensor:
+    """`F.grouped_mm(x, weight, offs)`: as `mm` with one weight per group of rows. Autocast does not know it."""
+    x = cast(m, x, weight.itemsize)
+    out = m.new(out_numel, weight.itemsize)
+    need_x, need_w = x.node is not None, weight.node is not None
+    nx, nw, itemsize = x.numel, weight.numel, weight.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
+
+    saved = (weight.storage if need_x else None, x.storage if need_w else None, offsets.storage)
+    return m.tape.record(out, (x, weight), rule, saved)
+
+
 def narrow(m: Machine, x: Tensor, numel: int) -> Tensor:
     """A slice: a view in forward, a zero-filled full-size gradient in backward (`slice_backward`)."""
     out = Tensor(x.storage, numel, x.itemsize)
@@ -211,6 +235,34 @@ def concat(m: Machine, parts: tuple[Tensor, ...]) -> Tensor:
         return tuple(Tensor(g.storage, numel, g.itemsize) for numel in sizes)
 
     return m.tape.record(out, parts, rule)
+
+
+def gather(m: Machine, x: Tensor, index: Tensor, numel: int) -> Tensor:
+    """`x[index]` (rows): keeps the index; backward adds the rows into a zero-filled tensor (`index_backward`)."""
+    out = m.new(numel, x.itemsize)
+    full, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),), (index.storage,))
+
+
+def sum_groups(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """`x.view(rows, group, width).sum(1)`: backward copies the expanded gradient out (the view needs it dense)."""
+    out = m.new(numel, x.itemsize)
+    full, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),))
+
+
+def clamp(m: Machine, x: Tensor) -> Tensor:
+    """`x.clamp(...)`: keeps x; backward masks the gradient."""
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        mask = m.new(numel, BYTE)
+        grad = m.new(numel, itemsize)
+        del mask
+        return (grad,)
+
+    return m.tape.record(out, (x,), rule, (x.storage,))
 
 
 def embedding(m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor) -> Tensor:

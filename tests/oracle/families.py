@@ -44,7 +44,8 @@ class Family:
     """Config keys that list something per layer, from the number of layers."""
 
     without: frozenset[str] = frozenset()
-    """What the class (or peft for it) does not support: `sdpa`, `lora`, `dropout` (of LoRA), `mask` or `checkpointing`."""
+    """What the class (or peft for it) does not support: `sdpa`, `lora`, `dropout` (of LoRA), `mask`, `checkpointing` or
+    `float32` weights."""
 
     def regimes(self, regimes: Iterable[Regime]) -> list[Regime]:
         """Those that the class supports; a class without SDPA takes eager attention instead."""
@@ -57,6 +58,7 @@ class Family:
                 ("lora" in self.without and regime.adapter != "none")
                 or ("dropout" in self.without and regime.dropout)
                 or ("mask" in self.without and regime.mask)
+                or ("float32" in self.without and regime.weights == "float32")
                 or ("checkpointing" in self.without and regime.checkpointing != "off")
             )
         ]
@@ -73,6 +75,25 @@ _LAYERS = ("n_layer",)
 
 def _kinds(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["full_attention"] * layers}
+
+
+_MOE = frozenset({"dropout", "float32"})
+"""peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
+
+_LATENT = dict(
+    _LLAMA,
+    num_key_value_heads=4,
+    n_routed_experts=4,
+    n_shared_experts=2,
+    num_experts_per_tok=2,
+    moe_intermediate_size=88,
+    first_k_dense_replace=1,
+    q_lora_rank=None,
+    kv_lora_rank=32,
+    qk_rope_head_dim=8,
+    qk_nope_head_dim=16,
+    v_head_dim=24,
+)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -150,16 +171,35 @@ FAMILIES: tuple[Family, ...] = (
     Family("smollm3", config=_LLAMA),
     Family("gemma3_text", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), layer_list=_kinds),
     Family("starcoder2", config=_LLAMA),
-    Family("mixtral", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=frozenset({"dropout"})),
+    Family("mixtral", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE),
     Family(
         "qwen2_moe",
         config=dict(_LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
-        without=frozenset({"dropout"}),
+        without=_MOE,
     ),
     Family(
         "qwen3_moe",
         config=dict(_WIDE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88),
-        without=frozenset({"dropout"}),
+        without=_MOE,
+    ),
+    Family("olmoe", config=dict(_LLAMA, num_experts=4, num_experts_per_tok=2), without=_MOE),
+    Family("granitemoe", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE),
+    Family("deepseek_v2", config=dict(_LATENT, topk_method="greedy", topk_group=1, n_group=1), without=_MOE),
+    Family("deepseek_v3", config=dict(_LATENT, q_lora_rank=48, n_group=2, topk_group=1), without=_MOE),
+    Family(
+        "glm4_moe",
+        config=dict(
+            _WIDE, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=88, n_group=1, topk_group=1,
+            first_k_dense_replace=1,
+        ),
+        without=_MOE,
+    ),
+    Family("phimoe", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE),
+    Family(
+        "gpt_oss",
+        config=dict(_WIDE, num_local_experts=4, num_experts_per_tok=2, sliding_window=4096),
+        layer_list=_kinds,
+        without=_MOE | {"sdpa"},
     ),
     Family(
         "t5",

@@ -27,6 +27,8 @@ PAGES = {
     "gpt2": "gpt", "gpt_neo": "gpt", "gptj": "gpt", "gpt_neox": "gpt", "phi": "gpt", "opt": "gpt", "bloom": "gpt", "falcon": "gpt",
     "mpt": "gpt", "gpt_bigcode": "gpt", "codegen": "gpt", "biogpt": "gpt", "xglm": "gpt", "stablelm_alpha": "gpt",
     "stablelm_epoch": "llama",
+    "mixtral": "moe", "qwen2_moe": "moe", "qwen3_moe": "moe", "olmoe": "moe", "granitemoe": "moe", "deepseek_v2": "moe",
+    "deepseek_v3": "moe", "glm4_moe": "moe", "phimoe": "moe", "gpt_oss": "moe",
     "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder", "camembert": "encoder", "electra": "encoder",
     "distilbert": "encoder", "albert": "encoder", "mpnet": "encoder", "ernie": "encoder", "deberta-v2": "encoder",
     "deberta": "encoder", "modernbert": "encoder", "nomic_bert": "encoder", "layoutlm": "encoder",

@@ -193,6 +193,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
         widths = (q_width, kv_width, kv_width)
         singles = tuple(b.linear(n, hidden, w, qkv_bias) for n, w in zip(names[:3], widths, strict=True))
     out = b.linear(names[3], q_width, hidden, out_bias)
+    sinks = b.vector("sinks", heads, "sink") if style.sinks else None
     norms: tuple[Norm, Norm] | None = None
     if style.qk_norm:
         wide = style.qk_norm == "full"
@@ -214,7 +215,8 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
                 k = norms[1](m, k)
             v = apply(m, singles[2], x)
         q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, softcap=softcap)
+        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, softcap=softcap,
+                      sinks=sinks)
         mixed = attend(m, q, k, v, shape)
         del q, k, v
         return apply(m, out, mixed)

@@ -25,6 +25,8 @@ class Style:
     scales_residual: bool = False
     scales_logits: bool = False
     softcap: bool = False
+    sinks: bool = False
+    """A learned logit per head that takes part in the softmax (GPT-OSS)."""
     qkv_bias: bool | None = None
     """None: from the config's `attention_bias`."""
     out_bias: bool | None = None
