@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from itertools import product
@@ -124,21 +124,13 @@ def parse(text: str) -> Expression:
         raise ExpressionError(f"longer than {MAX_LENGTH} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        _bound(tree, MAX_DEPTH)
-        names = tuple(dict.fromkeys(_names(tree)))
-        return Expression(text, names, tuple(dict.fromkeys(_problems(tree))), tree, _compile(tree))
+        compiler = _Compiler()
+        evaluate = compiler.compile(tree, MAX_DEPTH)
     except (SyntaxError, ValueError, MemoryError):
         raise ExpressionError(f"not an expression: {text.strip()!r}") from None
     except RecursionError:
         raise ExpressionError("nested too deeply") from None
-
-
-def _bound(node: ast.AST, depth: int) -> None:
-    """Refuse what is nested so deeply that evaluating it could exhaust the stack."""
-    if not depth:
-        raise RecursionError
-    for child in ast.iter_child_nodes(node):
-        _bound(child, depth - 1)
+    return Expression(text, tuple(compiler.names), tuple(compiler.problems), tree, evaluate)
 
 
 # Compilation
@@ -165,44 +157,77 @@ CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
 _ABOUT_NAMES = ("known", "absent", "explicit", "problem")
 
 
-def _compile(node: ast.expr) -> Evaluate:
-    if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
-        constant = node.value
-        return lambda _scope, _env: constant
-    name = dotted(node)
-    if name is not None:
-        return _compile_name(name)
-    if isinstance(node, ast.BoolOp):
-        return _compile_bool(isinstance(node.op, ast.And), [_compile(part) for part in node.values])
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
-        return _compile_unary(isinstance(node.op, ast.Not), _compile(node.operand))
-    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        return _strict(_arithmetic(_ARITHMETIC[type(node.op)]), [_compile(node.left), _compile(node.right)])
-    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-        operands = [_compile(part) for part in (node.left, *node.comparators)]
-        pairs = [
-            _strict(_COMPARE[type(op)], [left, right]) for op, left, right in zip(node.ops, operands, operands[1:], strict=False)
-        ]
-        return pairs[0] if len(pairs) == 1 else _compile_bool(True, pairs)
+@dataclass(slots=True)
+class _Compiler:
+    """Turns a tree into closures and notes, in order, the names and problems it asks for."""
+
+    names: dict[str, None] = field(default_factory=dict)
+    problems: dict[str, None] = field(default_factory=dict)
+
+    def compile(self, node: ast.expr, depth: int) -> Evaluate:
+        """One node; raises RecursionError below `depth` levels, because evaluation nests as deeply as the tree."""
+        if not depth:
+            raise RecursionError
+        name = dotted(node)
+        if name is not None:
+            return self._name(name)
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
+            constant = node.value
+            return lambda _scope, _env: constant
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            return self._call(node.func.id, node.args, depth)
+        parts = [self.compile(part, depth - 1) for part in _operands(node)]
+        if isinstance(node, ast.BoolOp):
+            return _and_or(isinstance(node.op, ast.And), parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+            return _unary(isinstance(node.op, ast.Not), parts[0])
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            return _strict(_arithmetic(_ARITHMETIC[type(node.op)]), parts)
+        if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+            pairs = zip(node.ops, parts, parts[1:], strict=False)
+            links = [_strict(_COMPARE[type(op)], [left, right]) for op, left, right in pairs]
+            return links[0] if len(links) == 1 else _and_or(True, links)
+        if isinstance(node, ast.IfExp):
+            return _choice(*parts)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return _strict(lambda *items: items, parts)
+        raise ExpressionError(f"not allowed here: {ast.unparse(node)!r}")
+
+    def _name(self, name: str) -> Evaluate:
+        if name in CONSTANTS:
+            constant = CONSTANTS[name]
+            return lambda _scope, _env: constant
+        self.names[name] = None
+        if name in LAZY:
+            return lambda scope, _env: next(iter(scope.values(name)), UNKNOWN)
+        return lambda _scope, env: env[name]
+
+    def _call(self, function: str, arguments: list[ast.expr], depth: int) -> Evaluate:
+        if function in _ABOUT_NAMES and len(arguments) == 1:
+            subject = subject_of(arguments[0])
+            if subject is None:
+                raise ExpressionError(f"{function}() takes the name of a fact or problem")
+            if function == "problem":
+                self.problems[subject] = None
+            return lambda scope, _env: getattr(scope, function)(subject)
+        if (function, len(arguments)) not in _FUNCTIONS and (function not in ("min", "max") or len(arguments) < 2):
+            raise ExpressionError(f"no function {function}() with {len(arguments)} arguments")
+        parts = [self.compile(argument, depth - 1) for argument in arguments]
+        return _strict(_FUNCTIONS[function, min(len(arguments), 2)], parts)
+
+
+def _operands(node: ast.expr) -> list[ast.expr]:
+    """The sub-expressions of the nodes that have any."""
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
     if isinstance(node, ast.IfExp):
-        return _compile_choice(*(_compile(part) for part in (node.test, node.body, node.orelse)))
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return _strict(lambda *items: items, [_compile(item) for item in node.elts])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        return _compile_call(node.func.id, node.args)
+        return [node.test, node.body, node.orelse]
+    if isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.List, ast.Tuple)):
+        return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     raise ExpressionError(f"not allowed here: {ast.unparse(node)!r}")
 
 
-def _compile_name(name: str) -> Evaluate:
-    if name in CONSTANTS:
-        constant = CONSTANTS[name]
-        return lambda _scope, _env: constant
-    if name in LAZY:
-        return lambda scope, _env: next(iter(scope.values(name)), UNKNOWN)
-    return lambda _scope, env: env[name]
-
-
-def _compile_bool(every: bool, parts: list[Evaluate]) -> Evaluate:
+def _and_or(every: bool, parts: list[Evaluate]) -> Evaluate:
     """`and` (every) or `or`, left to right; what is neither true nor false counts as unknown."""
 
     def evaluate(scope: Scope, env: Environment) -> Any:
@@ -218,7 +243,7 @@ def _compile_bool(every: bool, parts: list[Evaluate]) -> Evaluate:
     return evaluate
 
 
-def _compile_unary(negation: bool, operand: Evaluate) -> Evaluate:
+def _unary(negation: bool, operand: Evaluate) -> Evaluate:
     def evaluate(scope: Scope, env: Environment) -> Any:
         value = operand(scope, env)
         if negation:
@@ -228,7 +253,7 @@ def _compile_unary(negation: bool, operand: Evaluate) -> Evaluate:
     return evaluate
 
 
-def _compile_choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:
+def _choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:
     def evaluate(scope: Scope, env: Environment) -> Any:
         answer = test(scope, env)
         if not isinstance(answer, bool):
@@ -236,24 +261,6 @@ def _compile_choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Eval
         return (then if answer else otherwise)(scope, env)
 
     return evaluate
-
-
-def _compile_call(name: str, arguments: list[ast.expr]) -> Evaluate:
-    if name in _ABOUT_NAMES and len(arguments) == 1:
-        subject = subject_of(arguments[0])
-        if subject is None:
-            raise ExpressionError(f"{name}() takes the name of a fact or problem")
-        return lambda scope, _env: getattr(scope, name)(subject)
-    compiled = [_compile(argument) for argument in arguments]
-    if name == "has" and len(compiled) == 2:
-        return _strict(lambda container, item: item in container, compiled)
-    if name == "abs" and len(compiled) == 1:
-        return _strict(abs, compiled)
-    if name == "divisor" and len(compiled) == 2:
-        return _strict(_divisor, compiled)
-    if name in ("min", "max") and len(compiled) >= 2:
-        return _strict(min if name == "min" else max, compiled)
-    raise ExpressionError(f"no function {name}() with {len(arguments)} arguments")
 
 
 def _strict(function: Callable[..., Any], operands: list[Evaluate]) -> Evaluate:
@@ -304,23 +311,11 @@ def subject_of(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted(node)
 
 
-def _names(node: ast.expr) -> Iterator[str]:
-    """Names whose value is read, each as it occurs; those in `known(...)` and the like are not."""
-    name = dotted(node)
-    if name is not None:
-        if name not in CONSTANTS:
-            yield name
-    elif isinstance(node, ast.Call):
-        if not (isinstance(node.func, ast.Name) and node.func.id in _ABOUT_NAMES):
-            for argument in node.args:
-                yield from _names(argument)
-    else:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.expr):
-                yield from _names(child)
-
-
-def _problems(node: ast.expr) -> Iterator[str]:
-    for child in ast.walk(node):
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "problem" and child.args:
-            yield subject_of(child.args[0]) or ""
+_FUNCTIONS: Mapping[tuple[str, int], Callable[..., Any]] = {
+    ("has", 2): lambda container, item: item in container,
+    ("abs", 1): abs,
+    ("divisor", 2): _divisor,
+    ("min", 2): min,
+    ("max", 2): max,
+}
+"""Functions of values by name and number of arguments; `min` and `max` take more."""

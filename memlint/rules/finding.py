@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -114,13 +113,15 @@ def with_fingerprints(findings: Iterable[Finding], read: Read, relative: Callabl
     comment, and, among findings equal in all of these, the ordinal. Line numbers are no part of it, so moving code
     keeps it.
     """
+    from hashlib import sha256  # loads OpenSSL: only where there is something to identify
+
     seen: dict[tuple[str, ...], int] = {}
     named: list[Finding] = []
     for finding in findings:
         text = _normalised(_source_line(finding.span, read(finding.span.path)))
         identity = (finding.code, relative(finding.span.path), finding.logical, text)
         ordinal = seen[identity] = seen.get(identity, -1) + 1
-        digest = hashlib.sha256("\0".join((*identity, str(ordinal))).encode("utf-8", "replace")).hexdigest()
+        digest = sha256("\0".join((*identity, str(ordinal))).encode("utf-8", "replace")).hexdigest()
         named.append(replace(finding, fingerprint=digest[:16]))
     return named
 
