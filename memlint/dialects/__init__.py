@@ -109,7 +109,9 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
     native = interpolated(native) if dialect.INTERPOLATES else placeholders(native)
     pinned = getattr(project, "pinned", None) or {}
     context = Context(versions_for(document.path, pinned), document.path, project)
-    facts = settle(dialect.facts(native, context))
+    facts = dialect.facts(native, context)
+    if not dialect.FRAGMENT:  # what follows from a part of a run waits for the rest
+        facts = settle(facts)
     kind = "json" if _is_json(document.path) else "yaml"
     site = Site(dialect.NAME, kind, document.root.span)
     return TrainingRun(

@@ -20,7 +20,10 @@ NAME = "accelerate"
 FRAGMENT = True
 INTERPOLATES = False
 
-_TYPES = {"NO": "none", "MULTI_GPU": "ddp", "FSDP": "fsdp1", "DEEPSPEED": "zero2", "MEGATRON_LM": "megatron"}
+_TYPES = {
+    "NO": "none", "MULTI_GPU": "ddp", "FSDP": "fsdp1", "DEEPSPEED": "zero2", "MEGATRON_LM": "megatron", "MULTI_XPU": "ddp",
+    "MULTI_NPU": "ddp", "MULTI_MLU": "ddp", "MULTI_HPU": "ddp", "MULTI_MUSA": "ddp", "MULTI_SDAA": "ddp", "DATA_PARALLEL": "ddp",
+}  # fmt: skip
 _PRECISIONS = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "bf16-mixed"}
 _DEEPSPEED_FLAGS = ("zero_stage", "offload_optimizer_device", "offload_param_device", "deepspeed_config_file",
                     "gradient_accumulation_steps", "zero3_init_flag", "offload_optimizer_nvme_path")  # fmt: skip

@@ -47,7 +47,7 @@ def derive(function: Callable[..., Any], *facts: Fact, note: str = "") -> Fact:
         except Impossible as error:
             reason = str(error) or "the framework rejects this combination"
         except (TypeError, ValueError, ArithmeticError, AttributeError, KeyError, IndexError):
-            reason = "a value of an unexpected type"
+            reason = f"{', '.join(_short(value) for value in combination)}: not a value that is understood here"
     if not values:
         return unknown(reason, _span(facts))
     origin = _origin(facts)
@@ -59,6 +59,11 @@ def derive(function: Callable[..., Any], *facts: Fact, note: str = "") -> Fact:
     if result.known:
         return Fact(result.value, status, origin)
     return replace(result, origin=origin)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _combinations(facts: tuple[Fact, ...]) -> Iterable[tuple[Any, ...]]:

@@ -22,8 +22,8 @@ FRAGMENT = False
 INTERPOLATES = False
 
 _MARKS = frozenset({"per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "num_train_epochs",
-                    "num_epochs",
-                    "output_dir", "bf16", "gradient_checkpointing", "max_seq_length", "max_length"})  # fmt: skip
+                    "num_epochs", "output_dir", "bf16", "gradient_checkpointing", "max_seq_length", "max_length",
+                    "dataset_name"})  # fmt: skip
 _FOREIGN = frozenset({"finetuning_type", "stage", "cutoff_len", "template", "base_model"})
 _TRL_ONLY = frozenset({"dataset_mixture", "dataset_name", "max_length", "max_seq_length", "packing", "beta", "use_peft", "lora_r",
                        "chat_template", "dataset_mixer", "num_generations", "loss_type", "dataset_num_proc", "model_init_kwargs",
@@ -36,7 +36,8 @@ def recognise(document: Document) -> str | None:
     marks = sorted(keys & _MARKS)
     if "model_name_or_path" not in keys or len(marks) < 2 or keys & _FOREIGN:
         return None
-    if "per_device_train_batch_size" not in keys and not keys & {"gradient_checkpointing", "bf16", "gradient_accumulation_steps"}:
+    trains = {"per_device_train_batch_size", "gradient_checkpointing", "bf16", "gradient_accumulation_steps", "dataset_name"}
+    if not keys & trains:
         return None
     return f"has model_name_or_path and {marks[0]}"
 

@@ -29,7 +29,8 @@ STRANGE = st.one_of(
     st.booleans(),
     st.integers(-(10**30), 10**30),
     st.floats(allow_nan=True, allow_infinity=True),
-    st.sampled_from(["", "auto", "none", "no", "1e-4", "${x}", "${batch_size}", "{{ x }}", "q_proj", "/etc/passwd", "../x.json", "\u2028", "true"]),
+    st.sampled_from(["", "auto", "none", "no", "1e-4", "${x}", "${batch_size}", "{{ x }}", "q_proj", "/etc/passwd",
+                    "../x.json", "\u2028", "true"]),
     st.lists(st.one_of(st.none(), st.integers(), st.text(max_size=5), st.lists(st.none(), max_size=2)), max_size=3),
     st.dictionaries(st.text("ab_.", max_size=4), st.one_of(st.none(), st.integers(), st.text(max_size=5)), max_size=3),
 )  # fmt: skip
