@@ -122,6 +122,8 @@ def _key(finding: Finding) -> tuple[str, Span, str]:
 def _identified(kept: Iterable[Finding], silenced: Iterable[Finding], session: Session) -> tuple[list[Finding], list[Finding]]:
     """Fingerprints over all findings together, so that silencing one does not rename its twin."""
     both = sorted([(f, False) for f in kept] + [(f, True) for f in silenced], key=lambda pair: (pair[0].span, pair[0].code))
+    if not both:
+        return [], []
     named = with_fingerprints([finding for finding, _ in both], session.source, session.relative)
     pairs = list(zip(named, (silent for _, silent in both), strict=True))
     return [f for f, silent in pairs if not silent], [f for f, silent in pairs if silent]

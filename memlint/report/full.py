@@ -9,7 +9,7 @@ from memlint.report.excerpt import error_line, excerpts
 from memlint.report.result import CheckResult, Remedy
 from memlint.report.style import SEVERITY_COLOURS, Style
 from memlint.report.text import plain, plural, size
-from memlint.rules.finding import Finding, Safety, Severity
+from memlint.rules.finding import Confidence, Finding, Safety, Severity
 
 HOW = {
     Safety.SAFE: "memlint --fix applies it",
@@ -31,7 +31,8 @@ def render(result: CheckResult, style: Style) -> str:
 def _finding(finding: Finding, result: CheckResult, style: Style) -> Iterator[str]:
     colour = SEVERITY_COLOURS[finding.severity.value]
     head = style.paint(f"{finding.severity.value}[{finding.code}]", colour)
-    yield f"{head} {finding.name}: {style.bold(plain(finding.message))}"
+    guess = " (a guess)" if finding.confidence is Confidence.GUESSED else ""
+    yield f"{head} {finding.name}{guess}: {style.bold(plain(finding.message))}"
     labels = [(label.span, plain(label.text)) for label in finding.labels]
     yield from excerpts(finding.span, labels, result.lines, style, colour)
     gutter = " " * (max(len(str(span.line)) for span in finding.spans) + 1)
@@ -71,6 +72,7 @@ def summary_line(result: CheckResult, style: Style) -> str:
     more = [
         f"{count} {words}"
         for count, words in (
+            (sum(f.confidence is Confidence.GUESSED for f in result.findings), "guessed"),
             (result.fixed, "fixed"),
             (len(result.errors), "unreadable"),
             (len(result.suppressed), "suppressed"),
