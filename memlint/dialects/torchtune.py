@@ -6,6 +6,7 @@ Components are named by `_component_`. The model builder's name carries the size
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from memlint.dialects.context import Context
@@ -100,10 +101,12 @@ def _trains(value: Any) -> bool:
 
 
 def _model(native: Native, builder: Fact) -> Fact:
-    """The checkpoint's directory (it is named after the hub id), else the builder."""
+    """The checkpoint's directory, where it is named after the hub id (`/tmp/Meta-Llama-3.1-8B-Instruct`), else the builder."""
     folder = given(native, "checkpointer.checkpoint_dir")
     if folder is not None and folder.known and isinstance(folder.value, str):
-        return derive(lambda path: path.rstrip("/"), folder)
+        path = folder.value.rstrip("/")
+        if re.search(r"\d+(?:\.\d+)?[bm](?![a-z])", path.rsplit("/", 1)[-1], re.IGNORECASE):
+            return folder.with_value(path)
     return derive(lambda name: text(name).rsplit(".", 1)[-1], builder)
 
 
