@@ -104,7 +104,8 @@ def main() -> int:
     for where, trace in crashes[:20]:
         print(f"CRASH {where}\n{trace}")
     if options.json:
-        figures = {"files": dict(files), "with_runs": dict(with_runs), "runs": dict(runs), "facts": dict(statuses), "seconds": seconds,
+        figures = {"files": dict(files), "with_runs": dict(with_runs), "runs": dict(runs), "facts": dict(statuses),
+                   "seconds": seconds,
                    "crashes": [where for where, _ in crashes], "reasons": dict(reasons.most_common(100))}  # fmt: skip
         options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     return 1 if crashes else 0

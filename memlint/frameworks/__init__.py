@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 _TRAINS = re.compile(
     r"\.(train|fit|backward|step)\(|Trainer\b|\bexec\(|notebook_launcher"
-    r"|^\s*(?:from\s+\S*(?:train|tune|main|cli|run)\S*\s+import|import\s+\S*(?:train|tune|main))", re.M
+    r"|^\s*(?:from\s+\S*(?:train|tune|main|cli|run)\S*\s+import|import\s+\S*(?:train|tune|main))",
+    re.M,
 )
 """What a script that trains has: the call itself, or an import of the module that makes it."""
 _LIBRARIES = re.compile(
     r"\b(torch|transformers|trl|peft|accelerate|deepspeed|lightning|pytorch_lightning|unsloth|sentence_transformers|diffusers|timm)\b"
-    r"|^from \S+ import|^import ", re.M
+    r"|^from \S+ import|^import ",
+    re.M,
 )
 
 
@@ -33,9 +35,7 @@ def could_train(text: str) -> bool:
     return bool(_TRAINS.search(text)) and bool(_LIBRARIES.search(text))
 
 
-def read_script(
-    source: Source, project: Any = None, command: Launch | None = None, locate: Locate | None = None
-) -> Extraction:
+def read_script(source: Source, project: Any = None, command: Launch | None = None, locate: Locate | None = None) -> Extraction:
     """The training runs of a Python script, in source order.
 
     `command` is the launch that starts it (without one, overridable defaults stand); `locate` maps lines of a notebook's
@@ -47,7 +47,7 @@ def read_script(
     from memlint.frameworks.library import Frameworks
     from memlint.frameworks.runs import distinct_runs
     from memlint.frameworks.state import Collected
-    from memlint.read.pyeval.machine import run_script
+    from memlint.read.pyeval.script import run_script
     from memlint.versions import versions_for
 
     pinned = getattr(project, "pinned", None) or {}

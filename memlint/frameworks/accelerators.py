@@ -90,7 +90,10 @@ def _deepspeed_plugin(collected: Collected, facts: dict[str, Fact], plugin: Fact
         stage = value.slots.get("zero_stage")
         number = plain(stage) if isinstance(stage, Fact) else default(2, "accelerate's DeepSpeedPlugin")
         facts["parallel.strategy"] = derive(lambda n: f"zero{n}" if n else "ddp", number)
-        for key, name in (("parallel.offload_optimizer", "offload_optimizer_device"), ("parallel.offload_params", "offload_param_device")):
+        for key, name in (
+            ("parallel.offload_optimizer", "offload_optimizer_device"),
+            ("parallel.offload_params", "offload_param_device"),
+        ):
             device = value.slots.get(name)
             facts[key] = plain(device) if isinstance(device, Fact) else default("none", "accelerate's DeepSpeedPlugin")
         steps = value.slots.get("gradient_accumulation_steps")
@@ -166,7 +169,8 @@ _FABRIC = {"32": "fp32", "32-true": "fp32", "16-mixed": "fp16-mixed", "bf16-mixe
 _STRATEGIES = {"ddp": "ddp", "dp": "dp", "fsdp": "fsdp1", "deepspeed": "zero3", "deepspeed_stage_1": "zero1",
                "deepspeed_stage_2": "zero2", "deepspeed_stage_3": "zero3", "deepspeed_stage_2_offload": "zero2",
                "deepspeed_stage_3_offload": "zero3", "auto": "", "ddp_spawn": "ddp", "ddp_notebook": "ddp",
-               "ddp_find_unused_parameters_true": "ddp", "ddp_find_unused_parameters_false": "ddp", "ddp_fork": "ddp"}  # fmt: skip
+               "ddp_find_unused_parameters_true": "ddp", "ddp_find_unused_parameters_false": "ddp",
+               "ddp_fork": "ddp"}  # fmt: skip
 """Lightning's strategy flag."""
 
 
@@ -187,9 +191,7 @@ def lightning_facts(owner: Instance) -> dict[str, Fact]:
             text = count.value
             number = len(text) if isinstance(text, list) else int(text) if text.lstrip("-").isdigit() else len(text.split(","))
             count = Fact(number, count.status, count.origin)
-        if count.known and isinstance(count.value, int) and count.value > 0:
-            facts["parallel.gpus"] = count
-        elif count.choices:
+        if (count.known and isinstance(count.value, int) and count.value > 0) or count.choices:
             facts["parallel.gpus"] = count
         else:
             facts["parallel.gpus"] = unknown(count.reason or "every GPU of the machine", span)
@@ -233,7 +235,10 @@ def _strategy_object(value: Instance) -> dict[str, Fact]:
         stage = value.slots.get("stage")
         number = plain(stage) if isinstance(stage, Fact) else default(2, "lightning's DeepSpeedStrategy", span)
         facts = {"parallel.strategy": derive(lambda n: f"zero{n}" if n else "ddp", number)}
-        for key, option in (("parallel.offload_optimizer", "offload_optimizer"), ("parallel.offload_params", "offload_parameters")):
+        for key, option in (
+            ("parallel.offload_optimizer", "offload_optimizer"),
+            ("parallel.offload_params", "offload_parameters"),
+        ):
             given = value.slots.get(option)
             on = plain(given) if isinstance(given, Fact) else default(False, "lightning's DeepSpeedStrategy", span)
             facts[key] = derive(lambda flag: "cpu" if flag else "none", on)

@@ -85,11 +85,11 @@ def native_arguments(instance: Instance, versions: Versions) -> dict[str, Fact]:
         k: f for k, f in instance.slots.items() if isinstance(k, str) and isinstance(f, Fact) and not k.startswith(".")
     }
     renamed = versions.at_least("transformers", "5.13")
-    if renamed and ".set:gradient_checkpointing" in instance.slots and "activation_checkpointing" in given:
-        given.pop("gradient_checkpointing", None)
-    elif renamed and ".set:gradient_checkpointing" in instance.slots:
-        given.pop("gradient_checkpointing", None)
-    elif renamed and "activation_checkpointing" in given:
+    if (
+        (renamed and ".set:gradient_checkpointing" in instance.slots and "activation_checkpointing" in given)
+        or (renamed and ".set:gradient_checkpointing" in instance.slots)
+        or (renamed and "activation_checkpointing" in given)
+    ):
         given.pop("gradient_checkpointing", None)
     defaults = {name: fact for name in given if (fact := default_attribute(instance, name, versions)) is not None}
     native = arguments(given, defaults)

@@ -14,7 +14,10 @@ _NAMES = {"bfloat16": "bf16-mixed", "bf16": "bf16-mixed", "float16": "fp16-mixed
 
 def is_autocast(value: object) -> bool:
     """Whether a context manager is torch's autocast."""
-    return isinstance(value, Instance) and canonical(value.library) in {("torch", "autocast"), ("torch", "autocast_mode.autocast")}
+    return isinstance(value, Instance) and canonical(value.library) in {
+        ("torch", "autocast"),
+        ("torch", "autocast_mode.autocast"),
+    }
 
 
 def is_no_grad(value: object) -> bool:

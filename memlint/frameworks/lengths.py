@@ -20,7 +20,9 @@ def record_tokenization(collected: Collected, call: Call) -> None:
     truncation = call.kwargs.get("truncation")
     padding = call.kwargs.get("padding")
     padded = padding is not None and padding.known and padding.value == "max_length"
-    if length is None or not (padded or (truncation is not None and not (truncation.known and truncation.value in (False, None)))):
+    if length is None or not (
+        padded or (truncation is not None and not (truncation.known and truncation.value in (False, None)))
+    ):
         return
     found = Tokenization(length, call.span, padded, "text_target" in call.kwargs and not call.args)
     if not any(old.span == call.span for old in collected.tokenizations):

@@ -18,8 +18,8 @@ from memlint.frameworks.models import (
     CONFIG,
     MODEL,
     PEFT_CONFIGS,
-    is_model,
     is_diffusion_model,
+    is_model,
     is_model_class,
     load,
     model_method,
@@ -48,13 +48,15 @@ _QUANTIZERS = frozenset(
     {"BitsAndBytesConfig", "GPTQConfig", "AwqConfig", "HqqConfig", "EetqConfig", "AqlmConfig", "QuantoConfig", "TorchAoConfig",
      "FbgemmFp8Config", "FineGrainedFP8Config", "Mxfp4Config", "CompressedTensorsConfig", "HiggsConfig"}
 )  # fmt: skip
+_MODULE_METHODS = frozenset({"to", "cuda", "train", "eval", "half", "bfloat16", "float", "requires_grad_", "cpu", "compile"})
 _NOT_MODEL_CONFIGS = frozenset({"GenerationConfig", "PretrainedConfig", "PreTrainedConfig", "WatermarkingConfig"})
 _KEPT = frozenset(
-    {"DataLoader", "StatefulDataLoader", "autocast", "no_grad", "inference_mode", "GradScaler", "MixedPrecision", "MixedPrecisionPolicy",
+    {"DataLoader", "StatefulDataLoader", "autocast", "no_grad", "inference_mode", "GradScaler", "MixedPrecision",
+     "MixedPrecisionPolicy",
      "CPUOffload", "CPUOffloadPolicy", "OffloadPolicy", "ModuleWrapPolicy", "DataCollatorForLanguageModeling", "Accelerator",
      "FullyShardedDataParallelPlugin", "DeepSpeedPlugin", "GradientAccumulationPlugin", "Fabric", "DDPStrategy", "FSDPStrategy",
      "DeepSpeedStrategy", "ModelParallelStrategy", "AutoTokenizer", "AutoProcessor", "AutoTokenizer.from_pretrained",
-     "DistributedSampler", "DistributedDataParallelKwargs", "FullyShardedDataParallelPlugin"}
+     "DistributedSampler", "DistributedDataParallelKwargs"}
 )  # fmt: skip
 """Library objects whose constructor arguments are kept."""
 
@@ -178,7 +180,11 @@ class Frameworks(CommandLines):
             return load(head, call, **{".diffusion": True}) if loads else None
         if root not in {"transformers", "peft", "sentence_transformers", "optimum", "trl", "deepspeed"}:
             return None
-        if head.endswith("Config") and head not in _NOT_MODEL_CONFIGS and method in {"", "from_pretrained", "for_model", "from_dict"}:
+        if (
+            head.endswith("Config")
+            and head not in _NOT_MODEL_CONFIGS
+            and method in {"", "from_pretrained", "for_model", "from_dict"}
+        ):
             return new_config(f"{head}.{method}" if method else head, call)
         if not is_model_class(head):
             return self._kept(machine, f"{root}.{head}" + (f".{method}" if method else ""), head, call)
@@ -208,7 +214,12 @@ class Frameworks(CommandLines):
         if root == "torch" and tail == "checkpoint":
             inputs = (*call.args, *call.kwargs.values())
             if call.args and isinstance(call.args[0].value, Function) and call.args[0].known:
-                inputs = (*inputs, call_function(machine, call.args[0].value, Call("checkpoint", call.args[1:], {}, call.span, "called elsewhere")))
+                inputs = (
+                    *inputs,
+                    call_function(
+                        machine, call.args[0].value, Call("checkpoint", call.args[1:], {}, call.span, "called elsewhere")
+                    ),
+                )
             elif call.args:
                 inner = Call("checkpoint", call.args[1:], {}, call.span)
                 inputs = (*inputs, call_value(machine, call.args[0], inner))
@@ -245,7 +256,9 @@ class Frameworks(CommandLines):
 
     def _engine(self, machine: Machine, call: Call) -> Fact:
         model = call.argument("model", 1)
-        engine = Instance(Symbol("deepspeed.DeepSpeedEngine"), call, {".engine": True, "module": model or opaque("no model", "model")})
+        engine = Instance(
+            Symbol("deepspeed.DeepSpeedEngine"), call, {".engine": True, "module": model or opaque("no model", "model")}
+        )
         fact = fixed(engine, call.span)
         optimizer = call.kwargs.get("optimizer") or opaque("the optimizer of the engine's configuration", "optimizer", (fact,))
         loader = opaque("the engine's DataLoader", "loader", (fact,))
@@ -342,11 +355,10 @@ class Frameworks(CommandLines):
             return _hyperparameters(machine, value, call)
         if name == "__call__" and isinstance(value.cls, Class):
             return self._module_call(machine, owner, value, call)
-        if isinstance(value.cls, Class) and root == "torch":
-            if name in {"to", "cuda", "train", "eval", "half", "bfloat16", "float", "requires_grad_", "cpu", "compile"}:
-                for model in models_in(value):
-                    model_method(machine, fixed(model), model, name, call, self.collected.context.versions)
-                return owner
+        if isinstance(value.cls, Class) and root == "torch" and name in _MODULE_METHODS:
+            for model in models_in(value):
+                model_method(machine, fixed(model), model, name, call, self.collected.context.versions)
+            return owner
         if is_arguments(root, head) and name.startswith("set_"):
             return None
         if name == "accumulate":
@@ -361,7 +373,9 @@ class Frameworks(CommandLines):
         forward = value.cls.find("forward") if isinstance(value.cls, Class) else None
         inner: tuple[Fact, ...] = ()
         if forward is not None and isinstance(forward.value, Function):
-            inner = (call_function(machine, forward.value, Call("forward", (owner, *call.args), call.kwargs, call.span, call.open)),)
+            inner = (
+                call_function(machine, forward.value, Call("forward", (owner, *call.args), call.kwargs, call.span, call.open)),
+            )
         elif root_of(value) != "torch" and root_of(value) != "lightning":
             return None
         inputs = (owner, *inner, *call.args, *call.kwargs.values())
@@ -372,7 +386,14 @@ class Frameworks(CommandLines):
             if name == "setup" and class_name(value) == "Fabric":
                 call = Call(call.name, tuple(a for a in call.args), {}, call.span)
             return call.args[0] if len(call.args) == 1 else fixed(Array(call.args, "tuple"), call.span)
-        if name in {"prepare_model", "prepare_optimizer", "prepare_data_loader", "setup_module", "setup_optimizers", "unwrap_model"}:
+        if name in {
+            "prepare_model",
+            "prepare_optimizer",
+            "prepare_data_loader",
+            "setup_module",
+            "setup_optimizers",
+            "unwrap_model",
+        }:
             return call.args[0] if call.args else None
         if name == "setup_dataloaders":
             return call.args[0] if len(call.args) == 1 else fixed(Array(call.args, "tuple"), call.span)
@@ -438,10 +459,12 @@ class Frameworks(CommandLines):
             construct_arguments(machine, instance, call, self.collected.context.versions)
         elif is_trainer(root, tail) or is_lightning_trainer(root, tail):
             self._new_trainer(machine, instance, call)
-        elif tail in {"PreTrainedModel", "PretrainedConfig", "PreTrainedConfig"}:
-            for key, fact in call.kwargs.items():
-                machine.write(instance, key, fact)
-        elif tail in OTHER_CLASSES or tail in PEFT_CONFIGS or tail in _QUANTIZERS:
+        elif (
+            tail in {"PreTrainedModel", "PretrainedConfig", "PreTrainedConfig"}
+            or tail in OTHER_CLASSES
+            or tail in PEFT_CONFIGS
+            or tail in _QUANTIZERS
+        ):
             for key, fact in call.kwargs.items():
                 machine.write(instance, key, fact)
 

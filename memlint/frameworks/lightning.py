@@ -48,7 +48,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     if "model.id" not in facts and "model.config" not in facts:
         reason = "the module's model is not followed" if module is not None else "the module is not followed"
         facts["model.id"] = unknown(reason, call.span)
-    facts |= {k: f for k, f in lightning_facts(trainer).items()}
+    facts |= lightning_facts(trainer)
     _true_precision(facts)
     steps = trainer.slots.get("accumulate_grad_batches")
     facts["batch.gradient_accumulation_steps"] = (

@@ -17,7 +17,7 @@ from memlint.frameworks.freezing import trainable_modules
 from memlint.frameworks.lengths import sequence_length
 from memlint.frameworks.models import is_model, model_facts, models_in
 from memlint.frameworks.names import canonical
-from memlint.frameworks.native import place, plain
+from memlint.frameworks.native import plain
 from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.parallel import wrapping_facts
 from memlint.frameworks.runs import finish
@@ -32,8 +32,16 @@ def record(machine: Machine, kind: str, target: Fact, span: Any, owner: Instance
     """Leave an event in the innermost loop; outside loops nothing trains."""
     if machine.loops:
         machine.loops[-1].records.append(
-            Event(kind, target, span, tuple(machine.loops), tuple(machine.conditions), tuple(machine.contexts),
-                  machine.shadow > 0, owner)  # fmt: skip
+            Event(
+                kind,
+                target,
+                span,
+                tuple(machine.loops),
+                tuple(machine.conditions),
+                tuple(machine.contexts),
+                machine.shadow > 0,
+                owner,
+            )
         )
 
 
@@ -153,7 +161,9 @@ def _run(machine: Machine, collected: Collected, backwards: list[Event], steps: 
     facts |= _batch(event, calls, sites)
     facts |= _accumulation(event, mine)
     facts |= sequence_length(collected)
-    others = {id(m): m for c in calls if without_gradients(c.contexts) for p in c.parents[:1] for v in possible(p) for m in _owned(v)}
+    others = {
+        id(m): m for c in calls if without_gradients(c.contexts) for p in c.parents[:1] for v in possible(p) for m in _owned(v)
+    }
     if any(other is not model for other in others.values()):
         facts["reference_model"] = unknown("another model, without gradients, takes part in the loss", event.span)
     facts.setdefault("reference_model", default("none", "one model is trained"))

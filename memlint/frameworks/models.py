@@ -9,6 +9,7 @@ from memlint.dialects.bitsandbytes import quantization_facts
 from memlint.dialects.derive import derive
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE, load_dtype, load_facts, objective
 from memlint.dialects.peft import METHODS, adapter_facts
+from memlint.dialects.trl import model_config
 from memlint.facts import Fact, Origin, Site, Status, default, fixed, unknown
 from memlint.frameworks.names import canonical, class_name
 from memlint.frameworks.native import arguments, place, plain
@@ -143,7 +144,7 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
         facts.update(_with_config(call.kwargs["config"], facts))
     quantization = call.kwargs.get("quantization_config")
     if quantization is not None:
-        facts.update(_quantization(quantization, versions, sites))
+        facts.update(quantization_of(quantization, versions, sites))
     elif call.open and "dtype" not in call.kwargs:
         for key in ("model.dtype", "quantization.method", "model.attention"):
             facts.setdefault(key, unknown(call.open, call.span))
@@ -160,7 +161,9 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
 
 
 def _objective(head: str) -> str | None:
-    if re.search(r"VL|Llava|PaliGemma|Idefics|Mllama|Gemma3|Gemma4|SmolVLM|InternVL|Mistral3|Pixtral|Florence|Qwen2_5|Qwen3_5", head):
+    if re.search(
+        r"VL|Llava|PaliGemma|Idefics|Mllama|Gemma3|Gemma4|SmolVLM|InternVL|Mistral3|Pixtral|Florence|Qwen2_5|Qwen3_5", head
+    ):
         return "causal_lm"
     if re.search(r"Whisper|SpeechT5|Speech2Text|SeamlessM4T", head):
         return "speech_seq2seq"
@@ -197,7 +200,7 @@ def _with_config(config: Fact, facts: dict[str, Fact]) -> dict[str, Fact]:
     return {}
 
 
-def _quantization(config: Fact, versions: Versions, sites: list[Site]) -> dict[str, Fact]:
+def quantization_of(config: Fact, versions: Versions, sites: list[Site]) -> dict[str, Fact]:
     """`quantization.*` of a config that may be None or one of several."""
     options: list[dict[str, Fact]] = []
     if config.status is Status.UNKNOWN:
@@ -283,8 +286,6 @@ def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = 
         given = {k: f for k, f in value.slots.items() if isinstance(f, Fact) and not str(k).startswith(".")}
         native = arguments(given)
         if ".model_config" in value.slots:
-            from memlint.dialects.trl import model_config
-
             facts = {k: f for k, f in model_config(native, versions).items() if k.startswith("adapter.")}
             if facts["adapter.method"].values == ("none",):
                 options.append(facts)
@@ -292,7 +293,12 @@ def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = 
         else:
             facts = adapter_facts(class_name(value), native, versions)
         method = facts["adapter.method"]
-        if method.known and method.status is Status.DEFAULT and config.status is not Status.DEFAULT and ".model_config" not in value.slots:
+        if (
+            method.known
+            and method.status is Status.DEFAULT
+            and config.status is not Status.DEFAULT
+            and ".model_config" not in value.slots
+        ):
             facts["adapter.method"] = Fact(method.value, Status.FIXED, (Origin(value.call.span), *method.origin))
         targets = value.slots.get("target_modules")
         if targets is None and value.call.open:
@@ -312,13 +318,11 @@ PEFT_CONFIGS = frozenset(METHODS) | {"PeftConfig"}
 _CASTS = {"half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64"}
 _SAME = frozenset(
     """cuda cpu to half bfloat16 float double train eval requires_grad_ share_memory to_bettertransformer compile
-    merge_and_unload unload get_base_model""".split()
+    merge_and_unload unload get_base_model""".split()  # noqa: SIM905
 )
 
 
-def model_method(
-    machine: Machine, owner: Fact, model: Instance, name: str, call: Call, versions: Versions
-) -> Fact | None:
+def model_method(machine: Machine, owner: Fact, model: Instance, name: str, call: Call, versions: Versions) -> Fact | None:
     """What a method does to a model; None when it is nothing that matters."""
     if name in _CASTS:
         machine.write(model, ".cast", fixed(_CASTS[name], call.span))
@@ -331,7 +335,9 @@ def model_method(
     elif name == "enable_input_require_grads":
         machine.write(model, ".input_grads", fixed(True, call.span))
     elif name in {"set_gradient_checkpointing", "set_grad_checkpointing", "enable_gradient_checkpointing"}:
-        given = call.args[0] if call.args and call.args[0].known and isinstance(call.args[0].value, bool) else fixed(True, call.span)
+        given = (
+            call.args[0] if call.args and call.args[0].known and isinstance(call.args[0].value, bool) else fixed(True, call.span)
+        )
         machine.write(model, ".checkpointing", given)
     elif name == "requires_grad_":
         on = call.args[0] if call.args else fixed(True)

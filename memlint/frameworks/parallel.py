@@ -55,7 +55,10 @@ def wrapping_facts(model: Instance) -> dict[str, Fact]:
 def offload_facts(offload: Fact | None, span: Any) -> dict[str, Fact]:
     """CPU offload of FSDP parameters (and with them the optimizer)."""
     if offload is None or (offload.known and offload.value in (None, False)):
-        return {"parallel.offload_params": default("none", "torch FSDP"), "parallel.offload_optimizer": default("none", "torch FSDP")}
+        return {
+            "parallel.offload_params": default("none", "torch FSDP"),
+            "parallel.offload_optimizer": default("none", "torch FSDP"),
+        }
     for value in possible(offload):
         if isinstance(value, Instance):
             given = value.slots.get("offload_params") or (value.call.args[0] if value.call.args else None)

@@ -6,6 +6,7 @@ from typing import Any
 
 from memlint.dialects import deepspeed
 from memlint.dialects.derive import derive
+from memlint.dialects.from_pretrained import load_facts
 from memlint.dialects.hf_arguments import problems, training_arguments
 from memlint.dialects.trl import OBJECTIVES, TRAINERS, reference_model, string_model_dtype, trl_arguments
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
@@ -13,7 +14,7 @@ from memlint.frameworks.configurations import config_class, native_arguments
 from memlint.frameworks.configurations import site as arguments_site
 from memlint.frameworks.freezing import trainable_modules
 from memlint.frameworks.lengths import sequence_length
-from memlint.frameworks.models import adapter_of, model_facts, models_in
+from memlint.frameworks.models import adapter_of, model_facts, models_in, quantization_of
 from memlint.frameworks.names import class_name, root_of
 from memlint.frameworks.native import arguments, flat, place, plain
 from memlint.frameworks.optimizers import optimizer_facts
@@ -41,7 +42,8 @@ _TRAINER_NAMES = frozenset(
     {"Trainer", "Seq2SeqTrainer", "SentenceTransformerTrainer", "CrossEncoderTrainer", "SparseEncoderTrainer",
      "UnslothTrainer", *TRAINERS}
 )  # fmt: skip
-_ON_TRAINER = frozenset({"max_seq_length", "max_length", "packing", "max_prompt_length", "beta", "dataset_num_proc", "padding_free",
+_ON_TRAINER = frozenset({"max_seq_length", "max_length", "packing", "max_prompt_length", "beta", "dataset_num_proc",
+                         "padding_free",
                          "precompute_ref_log_probs", "model_init_kwargs"})  # fmt: skip
 """Settings that old TRL versions (and Unsloth's patched ones) take on the trainer."""
 
@@ -130,7 +132,11 @@ def _arguments(
         native = native_arguments(config, versions)
         options.append((_facts(cls, {**arguments(extra), **native}, config, versions), {**arguments(extra), **native}))
     if options:
-        return join_facts([facts for facts, _ in options]), options[0][1] if len(options) == 1 else join_facts([n for _, n in options]), cls
+        return (
+            join_facts([facts for facts, _ in options]),
+            options[0][1] if len(options) == 1 else join_facts([n for _, n in options]),
+            cls,
+        )
     native = arguments(extra)
     facts = _facts(cls, native, None, versions)
     if isinstance(given, Fact) and not (given.known and given.value is None):
@@ -166,9 +172,7 @@ def _model(
     if not isinstance(model, Fact) or (model.known and model.value is None):
         init = trainer.slots.get("model_init")
         if isinstance(init, Fact):
-            from memlint.read.pyeval.calls import call_value
-
-            model = call_value(machine, init, Call("model_init", (), {}, trainer.call.span))
+            model = machine.call(init, Call("model_init", (), {}, trainer.call.span))
         else:
             reason = str(trainer.slots.get(".open") or "no model is given to the trainer")
             if isinstance(model, Fact) and model.status is Status.DEFAULT:
@@ -213,9 +217,6 @@ def _not_followed(value: Any) -> str:
 
 def _init_kwargs(native: dict[str, Fact], trainer: Instance, sites: list[Site], versions: Any) -> dict[str, Fact]:
     """`model_init_kwargs` of a TRL configuration, for a model given by name."""
-    from memlint.dialects.from_pretrained import load_facts
-    from memlint.frameworks.models import _quantization
-
     prefix = "model_init_kwargs."
     inner = {k[len(prefix) :]: f for k, f in native.items() if k.startswith(prefix) and "." not in k[len(prefix) :]}
     loaded = load_facts("", inner, versions)
@@ -224,7 +225,7 @@ def _init_kwargs(native: dict[str, Fact], trainer: Instance, sites: list[Site], 
         kwargs = config.slots.get("model_init_kwargs")
         table = kwargs.value if isinstance(kwargs, Fact) and isinstance(kwargs.value, Table) else None
         if table is not None and "quantization_config" in table.slots:
-            facts |= _quantization(table.slots["quantization_config"], versions, sites)
+            facts |= quantization_of(table.slots["quantization_config"], versions, sites)
         elif isinstance(kwargs, Fact) and kwargs.status is Status.UNKNOWN:
             facts["model.dtype"] = unknown(kwargs.reason, place(kwargs))
     facts.setdefault("quantization.method", default("none", "no quantization is asked for"))
@@ -309,8 +310,10 @@ def _evaluation(trainer: Instance, facts: dict[str, Fact]) -> None:
         facts["eval.compute_metrics"] = fixed(True, place(metrics))
     reduce = trainer.slots.get("preprocess_logits_for_metrics")
     reduced = isinstance(reduce, Fact) and not (reduce.known and reduce.value is None)
-    facts["eval.keeps_logits"] = fixed(True, place(metrics)) if on and not reduced and isinstance(metrics, Fact) else default(
-        False, "no metrics over logits are computed"
+    facts["eval.keeps_logits"] = (
+        fixed(True, place(metrics))
+        if on and not reduced and isinstance(metrics, Fact)
+        else default(False, "no metrics over logits are computed")
     )
 
 

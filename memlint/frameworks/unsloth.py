@@ -2,7 +2,7 @@
 
 Defaults read in unsloth 2025.11, `models/loader.py`, `models/llama.py`, `models/_utils.py`: load_in_4bit True, max_seq_length
 2048, dtype None (bfloat16 if the card has it, else float16), nf4 with double quantization, LoRA r 16 on all linears,
-`use_gradient_checkpointing="unsloth"` (checkpointing with activations offloaded to the CPU), optimizer states as the trainer says.
+`use_gradient_checkpointing="unsloth"` (checkpointing with activations offloaded to the CPU).
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def adapt(machine: Machine, call: Call) -> Fact | None:
     model = call.argument("model", 0)
     if model is None or not isinstance(model.value, Instance):
         return None
-    kwargs = {k: f for k, f in call.kwargs.items() if k not in {"model", "use_gradient_checkpointing", "random_state", "max_seq_length"}}
+    kwargs = {
+        k: f for k, f in call.kwargs.items() if k not in {"model", "use_gradient_checkpointing", "random_state", "max_seq_length"}
+    }
     kwargs.setdefault("r", call.args[1] if len(call.args) > 1 else default(16, "unsloth default"))
     kwargs.setdefault("lora_alpha", default(16, "unsloth default"))
     kwargs.setdefault("lora_dropout", default(0.0, "unsloth default"))
@@ -84,7 +86,11 @@ def adapt(machine: Machine, call: Call) -> Fact | None:
     switch = call.kwargs.get("use_gradient_checkpointing") or default("unsloth", "unsloth default")
     checkpointing = plain(switch)
     if checkpointing.known:
-        machine.write(model.value, ".checkpointing", Fact(checkpointing.value not in (False, None), checkpointing.status, checkpointing.origin))
+        machine.write(
+            model.value,
+            ".checkpointing",
+            Fact(checkpointing.value not in (False, None), checkpointing.status, checkpointing.origin),
+        )
         if checkpointing.value == "unsloth":
             machine.write(model.value, ".offload", Fact(True, checkpointing.status, checkpointing.origin))
     return model

@@ -3,7 +3,7 @@
     python tests/read_python/record_command_lines.py    (in an environment with the parsers' packages)
 
 Writes `command_lines/recorded.json`: each launch of `launches.json` with the script's `RESULT`. Recorded with Python 3.11,
-transformers 5.24.0, trl 1.16.0 and the newest click, typer, fire, tyro, absl-py, simple-parsing, hydra-core, fastcore of their time.
+transformers 5.24.0, trl 1.16.0 and the newest click, typer, fire, tyro, absl-py, simple-parsing, hydra-core, fastcore then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ def main() -> None:
     path = os.pathsep.join(filter(None, [hook.name, os.environ.get("PYTHONPATH", "")]))
     for script, argv, env in json.loads((HERE / "launches.json").read_text(encoding="utf-8")):
         done = subprocess.run(
-            [sys.executable, script, *argv], cwd=HERE, env={**os.environ, "PYTHONPATH": path, **env}, capture_output=True, text=True
+            [sys.executable, script, *argv],
+            cwd=HERE,
+            env={**os.environ, "PYTHONPATH": path, **env},
+            capture_output=True,
+            text=True,
         )
         line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
         if line is None:

@@ -13,7 +13,7 @@ import pytest
 from memlint.facts import Fact, fixed
 from memlint.project import Project
 from memlint.read.pyeval.commands import CommandLines
-from memlint.read.pyeval.machine import run_script
+from memlint.read.pyeval.script import run_script
 from memlint.read.pyeval.values import Array, Table
 from memlint.source import read
 

@@ -80,9 +80,7 @@ def _option(field: Field, dashes: bool, prefix: str) -> Option:
     return option(f"{prefix}{field.name}", field.annotation, default, field.span, dashes=dashes)
 
 
-def option(
-    name: str, annotation: ast.expr | None, default: Fact | None, span: Span, *, dashes: bool = False
-) -> Option:
+def option(name: str, annotation: ast.expr | None, default: Fact | None, span: Span, *, dashes: bool = False) -> Option:
     """An option for an annotated name. `dashes` also accepts `--max-len` for `max_len`."""
     kind = kind_of(annotation)
     if annotation is None and default is not None and default.known and isinstance(default.value, bool):

@@ -262,20 +262,16 @@ def _config_values(machine: Machine, words: list[Fact]) -> dict[str, Fact]:
             path = word
         if path is not None:
             document = load_document(machine, path, path.origin[0].span or NOWHERE if path.origin else NOWHERE)
-            return {k: v for k, v in document.value.entries()} if isinstance(document.value, Table) else {}
+            return dict(document.value.entries()) if isinstance(document.value, Table) else {}
     return {}
 
 
-def fill(
-    machine: Machine, cls: Fact, read: Words, launched: bool, call: Call, config: dict[str, Fact] | None = None
-) -> Fact:
+def fill(machine: Machine, cls: Fact, read: Words, launched: bool, call: Call, config: dict[str, Fact] | None = None) -> Fact:
     """A dataclass (of the script or of a library) filled from words, then a config, then its defaults."""
     own = own_options(cls)
     names = {option.dest for option in own}
-    values: dict[str, Fact] = {name: fact for name, fact in (config or {}).items()}
-    loose = {
-        flag.lstrip("-").replace("-", "_"): _loose(words) for flag, words in read.extras.items() if flag != "--config"
-    }
+    values: dict[str, Fact] = dict(config or {})
+    loose = {flag.lstrip("-").replace("-", "_"): _loose(words) for flag, words in read.extras.items() if flag != "--config"}
     values.update({name.removeprefix("no_") if _negates(name, facts) else name: facts for name, facts in loose.items()})
     for option in own:
         if option.dest in read.values:
@@ -291,8 +287,7 @@ def fill(
         extra = {k: v for k, v in values.items() if k in names or instance.library}
         fill_record(machine, instance, made, extra)
         return fixed(instance, call.span)
-    result = call_value(machine, cls, made)
-    return result
+    return call_value(machine, cls, made)
 
 
 def _negates(name: str, fact: Fact) -> bool:

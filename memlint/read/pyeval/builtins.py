@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import posixpath
 from collections.abc import Callable
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.environment import variable
+from memlint.read.pyeval.files import execute_text
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.operators import MAX_TEXT, truth
 from memlint.read.pyeval.values import (
     REST,
     Array,
-    Bound,
     Call,
     Class,
     Field,
-    Function,
     Instance,
     Module,
     Native,
@@ -31,17 +32,16 @@ from memlint.read.pyeval.values import (
     linked,
     merge,
     opaque,
-    possible,
 )
 
 MAX_RANGE = 64
 """Longest `range` that is written out."""
 
 BUILTINS = frozenset(
-    """abs all any bool bytes callable classmethod complex dict divmod enumerate eval exec exit filter float format
-    frozenset getattr globals hasattr hash id input int isinstance issubclass iter len list locals map max min next object
-    open pow print property quit range repr reversed round set setattr sorted staticmethod str sum super tuple type vars zip
-    __import__ breakpoint delattr dir ord chr hex memoryview slice""".split()
+    """abs all any bool bytes callable classmethod complex dict divmod enumerate eval exec exit filter float format frozenset
+    getattr globals hasattr hash id input int isinstance issubclass iter len list locals map max min next object open pow
+    print property quit range repr reversed round set setattr sorted staticmethod str sum super tuple type vars zip
+    __import__ breakpoint delattr dir ord chr hex memoryview slice""".split()  # noqa: SIM905
 )
 
 
@@ -256,12 +256,10 @@ def _sorted(machine: Machine, call: Call) -> Fact | None:
 
 
 def _map(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.calls import call_value
-
     members = sequence(call.args[1].value) if len(call.args) == 2 and call.args[1].known else None
     if members is None:
         return None
-    return fixed(Array([call_value(machine, call.args[0], Call("map", (m,), {}, call.span)) for m in members]), call.span)
+    return fixed(Array([machine.call(call.args[0], Call("map", (m,), {}, call.span)) for m in members]), call.span)
 
 
 def _next(machine: Machine, call: Call) -> Fact | None:
@@ -275,32 +273,26 @@ def _next(machine: Machine, call: Call) -> Fact | None:
 
 
 def _getattr(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.expressions import get_attribute
-
     if len(call.args) < 2 or not call.args[1].known or not isinstance(call.args[1].value, str):
         return _dynamic_attribute(machine, call)
     owner, name = call.args[0], call.args[1].value
-    fact = get_attribute(machine, owner, name, call.span)
+    fact = machine.semantics.attribute(machine, owner, name, call.span)
     if len(call.args) > 2 and fact.status is Status.UNKNOWN and isinstance(owner.value, (Instance, Class)) and owner.known:
         return call.args[2]
     return fact
 
 
 def _dynamic_attribute(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.expressions import get_attribute
-
     if len(call.args) < 2 or call.args[1].status is not Status.CHOICES:
         return None
     name = call.args[1]
-    found = [get_attribute(machine, call.args[0], v, call.span) for v in name.choices if isinstance(v, str)]
+    found = [machine.semantics.attribute(machine, call.args[0], v, call.span) for v in name.choices if isinstance(v, str)]
     return merge(found, name.decided_by if len(found) == 2 else "") if found else None
 
 
 def _setattr(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.expressions import set_attribute
-
     if len(call.args) == 3 and call.args[1].known and isinstance(call.args[1].value, str):
-        set_attribute(machine, call.args[0], call.args[1].value, call.args[2])
+        machine.semantics.set_attribute(machine, call.args[0], call.args[1].value, call.args[2])
     return fixed(None)
 
 
@@ -431,29 +423,25 @@ def _asdict(machine: Machine, call: Call) -> Fact | None:
 
 
 def _field(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.calls import call_value
-
     for name in ("default", "factory_default"):
         if name in call.kwargs:
             return linked(call.kwargs[name], call.span, "field default")
     factory = call.kwargs.get("default_factory") or call.kwargs.get("factory")
     if factory is not None:
-        return call_value(machine, factory, Call("default_factory", (), {}, call.span))
+        return machine.call(factory, Call("default_factory", (), {}, call.span))
     if call.args and call.name.endswith("Field"):
         return call.args[0]
     return opaque("a required field", "required", (), call.span)
 
 
 def _partial(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.calls import call_value
-
     if not call.args:
         return None
     target, args, kwargs = call.args[0], call.args[1:], call.kwargs
 
     def invoke(later: Call) -> Fact:
         merged = Call(call.name, (*args, *later.args), {**kwargs, **later.kwargs}, later.span, later.open or call.open)
-        return call_value(machine, target, merged)
+        return machine.call(target, merged)
 
     return fixed(Native("partial", invoke), call.span)
 
@@ -470,8 +458,6 @@ def _namedtuple(machine: Machine, call: Call) -> Fact | None:
         return None
     names = call.args[1].value
     listed = names.replace(",", " ").split() if isinstance(names, str) else [f.value for f in sequence(names) or ()]
-    import ast
-
     annotation = ast.Name("object", ast.Load())
     fields = {n: Field(n, annotation, None, call.span) for n in listed if isinstance(n, str)}
     return fixed(Class(str(call.args[0].value), (Symbol("typing.NamedTuple"),), Scope(), fields, (), call.span), call.span)
@@ -484,7 +470,7 @@ def _join_path(machine: Machine, call: Call) -> Fact | None:
     def one(*parts: Any) -> str:
         if not all(isinstance(p, str) for p in parts):
             raise Unknowable("a path that is not known")
-        return posixpath.join(*parts)
+        return str(posixpath.join(*parts))
 
     return combine(one, call.args, call.span, "path") if call.args else None
 
@@ -506,14 +492,10 @@ def _open(machine: Machine, call: Call) -> Fact | None:
 
 
 def _exec(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.files import execute_text
-
     return execute_text(machine, call)
 
 
 def _literal(machine: Machine, call: Call) -> Fact | None:
-    import ast
-
     def one(value: Any) -> Any:
         if not isinstance(value, str) or len(value) > MAX_TEXT:
             raise Unknowable("a literal that is not known")
@@ -539,8 +521,6 @@ def as_value(value: Any, call: Call) -> Any:
 
 
 def _getenv(machine: Machine, call: Call) -> Fact | None:
-    from memlint.read.pyeval.environment import variable
-
     if not call.args:
         return None
     name = call.args[0]
@@ -559,7 +539,7 @@ def _setdefault_env(machine: Machine, call: Call) -> Fact | None:
 
 
 def _ceil(value: Any) -> int:
-    return math.ceil(value)
+    return int(math.ceil(value))
 
 
 def _log2(value: Any) -> float:
@@ -658,164 +638,3 @@ _CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
 
 def _refuse() -> Any:
     raise Unknowable("the number is too large to compute here")
-
-
-# --- methods of builtin values --------------------------------------------------------------------------------------
-
-_TEXT_METHODS = frozenset(
-    """lower upper strip lstrip rstrip split rsplit splitlines startswith endswith replace title capitalize removeprefix
-    removesuffix isdigit partition rpartition count find index zfill casefold""".split()
-)
-
-
-def builtin_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
-    """A method of a text, list, dict or other builtin value."""
-    value = owner.value
-    inputs = (owner, *call.args, *call.kwargs.values())
-    if isinstance(value, Scope):
-        value = Table(value.slots)
-    if isinstance(value, str):
-        return _text_method(machine, owner, name, call)
-    if isinstance(value, Table):
-        result = _table_method(machine, value, name, call)
-    elif isinstance(value, Array):
-        result = _array_method(machine, value, name, call)
-    else:
-        result = None
-    return result or opaque(f"the result of `.{name}()` is not known", f"call:{name}", inputs, call.span, call=call)
-
-
-def _text_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
-    if name == "join" and call.args:
-        members = sequence(call.args[0].value) if call.args[0].known else None
-        if members is not None:
-            return combine(lambda sep, *parts: _joined(sep, parts), (owner, *members), call.span, "join")
-    if name == "format":
-        names = list(call.kwargs)
-        facts = (owner, *call.args, *call.kwargs.values())
-        count = len(call.args)
-
-        def fill(form: Any, *values: Any) -> str:
-            if not all(constant(v) for v in values) or any(c.isdigit() and len(form) > 200 for c in form):
-                raise Unknowable("text made from an object")
-            try:
-                return str(form.format(*values[:count], **dict(zip(names, values[count:], strict=True))))[:MAX_TEXT]
-            except (IndexError, KeyError, ValueError, AttributeError, TypeError) as error:
-                raise Unknowable(f"the formatting fails: {error}") from None
-
-        return combine(fill, facts, call.span, "format")
-    if name in _TEXT_METHODS and not call.kwargs:
-
-        def apply(text: Any, *args: Any) -> Any:
-            if not all(constant(a) for a in args) or len(text) > MAX_TEXT:
-                raise Unknowable("text made from something that is not known")
-            try:
-                result = getattr(text, name)(*args)
-            except (TypeError, ValueError) as error:
-                raise Unknowable(f"the text method fails: {error}") from None
-            return as_value(result, call)
-
-        return combine(apply, (owner, *call.args), call.span, name)
-    if name in {"read_text", "open"}:
-        from memlint.read.pyeval.files import text_of
-
-        opened = fixed(Instance(Symbol("builtins.open"), call, {".path": owner}), call.span)
-        return text_of(machine, owner, call.span) if name == "read_text" else opened
-    if name in {"resolve", "absolute", "expanduser", "as_posix", "__str__"}:
-        return owner
-    return opaque(f"the result of `.{name}()` is not known", f"call:{name}", (owner, *call.args), call.span, call=call)
-
-
-def _joined(separator: Any, parts: tuple[Any, ...]) -> str:
-    if not isinstance(separator, str) or not all(isinstance(p, str) for p in parts):
-        raise Unknowable("text made from an object")
-    return separator.join(parts)[:MAX_TEXT]
-
-
-def _table_method(machine: Machine, table: Table, name: str, call: Call) -> Fact | None:
-    first = call.args[0] if call.args else None
-    if name in {"get", "pop", "setdefault"} and first is not None:
-        if not first.known or not (constant(first.value) or isinstance(first.value, Symbol)):
-            return None
-        found = table.slots.get(first.value)
-        otherwise = call.argument("default", 1) or fixed(None, call.span)
-        if found is None and table.open:
-            return opaque(table.open, "item", (fixed(table), first), call.span)
-        if name == "setdefault" and found is None:
-            machine.write(table, first.value, otherwise)
-        if name == "pop":
-            machine.erase(table, first.value)
-        return linked(found, call.span, "looked up here") if found is not None else otherwise
-    if name == "update":
-        _update(machine, table, call)
-        return fixed(None, call.span)
-    if name == "copy":
-        return fixed(Table(dict(table.slots)), call.span)
-    if name == "clear":
-        for key in list(table.slots):
-            machine.erase(table, key)
-        return fixed(None, call.span)
-    if name in {"keys", "values", "items"}:
-        rows = list(table.entries())
-        if name == "keys":
-            members = [fixed(k) for k, _ in rows]
-        elif name == "values":
-            members = [v for _, v in rows]
-        else:
-            members = [fixed(Array((fixed(k), v), "tuple")) for k, v in rows]
-        return fixed(Array(members, "list", table.open), call.span)
-    return None
-
-
-def _update(machine: Machine, table: Table, call: Call) -> None:
-    from memlint.read.pyeval.expressions import merge_table
-
-    slots: dict[Any, Any] = {}
-    for argument in call.args[:1]:
-        if isinstance(argument.value, Instance):
-            slots.update(attributes_of(argument.value))
-        else:
-            merge_table(slots, argument)
-    slots.update(call.kwargs)
-    if call.open:
-        slots[REST] = call.open
-    for key, fact in slots.items():
-        machine.write(table, key, fact)
-
-
-def _array_method(machine: Machine, array: Array, name: str, call: Call) -> Fact | None:
-    first = call.args[0] if call.args else None
-    if name in {"append", "add"} and first is not None:
-        machine.write(array, "items", (*array.items, first))
-        return fixed(None, call.span)
-    if name in {"extend", "update"} and first is not None:
-        members = sequence(first.value) if first.known else None
-        if members is None:
-            machine.write(array, REST, first.reason or "extended with something that is not known")
-        else:
-            machine.write(array, "items", (*array.items, *members))
-        return fixed(None, call.span)
-    if name == "insert" and len(call.args) == 2:
-        machine.write(array, "items", (call.args[1], *array.items))
-        return fixed(None, call.span)
-    if name in {"remove", "discard"} and first is not None and first.known:
-        kept = tuple(f for f in array.items if not (f.known and constant(f.value) and f.value == first.value))
-        machine.write(array, "items", kept)
-        return fixed(None, call.span)
-    if name == "pop" and array.items and not array.open:
-        index = first.value if first is not None and isinstance(first.value, int) else -1
-        if -len(array.items) <= index < len(array.items):
-            items = list(array.items)
-            popped = items.pop(index)
-            machine.write(array, "items", tuple(items))
-            return popped
-    if name == "copy":
-        return fixed(Array(array.items, array.kind, array.open), call.span)
-    if name == "index" and first is not None and first.known and not array.open:
-        for position, fact in enumerate(array.items):
-            if fact.known and constant(fact.value) and fact.value == first.value:
-                return fixed(position, call.span)
-    return None
-
-
-__all__ = ["BUILTINS", "Bound", "Function", "attributes_of", "builtin_method", "call_builtin", "copied", "possible", "sequence"]

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.builtins import builtin_method, call_builtin
-from memlint.read.pyeval.expressions import evaluate, get_attribute, iterate, merge_table
+from memlint.read.pyeval.builtins import call_builtin
+from memlint.read.pyeval.expressions import evaluate, get_attribute, iterate
 from memlint.read.pyeval.machine import DEPTH, Flow, Frame, Halted, Machine
+from memlint.read.pyeval.methods import builtin_method
 from memlint.read.pyeval.values import (
     ABSENT,
     REST,
@@ -27,6 +28,7 @@ from memlint.read.pyeval.values import (
     Table,
     linked,
     merge,
+    merge_table,
     opaque,
     possible,
 )
@@ -231,9 +233,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Fact:
     try:
         if isinstance(function.node, ast.Lambda):
             return evaluate(machine, function.node.body)
-        from memlint.read.pyeval.statements import execute_block
-
-        flow = execute_block(machine, function.node.body)
+        flow = machine.execute(function.node.body)
     except Halted:
         if not frame.returns:
             raise
@@ -311,9 +311,7 @@ def _super_call(machine: Machine, value: _Super, name: str, call: Call) -> Fact:
             if name == "__init__":
                 _construct(machine, value.owner.value, call)
                 return fixed(None)
-            return machine.library.method(machine, value.owner, name, call) or _unknown_result(
-                machine, value.owner, name, call
-            )
+            return machine.library.method(machine, value.owner, name, call) or _unknown_result(machine, value.owner, name, call)
     return fixed(None) if name == "__init__" else _unknown_result(machine, value.owner, name, call)
 
 

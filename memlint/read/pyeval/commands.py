@@ -17,7 +17,7 @@ from memlint.read.pyeval.calls import call_function, call_value
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.machine import Library, Machine
-from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, guessed, is_flag, read_words, settle
 from memlint.read.pyeval.values import (
     Array,
     Call,
@@ -33,7 +33,8 @@ from memlint.read.pyeval.values import (
 )
 from memlint.source import Span
 
-_CLI_ROOTS = frozenset({"click", "rich_click", "asyncclick", "typer", "fire", "tyro", "absl", "fastcore", "simple_parsing", "jsonargparse",
+_CLI_ROOTS = frozenset({"click", "rich_click", "asyncclick", "typer", "fire", "tyro", "absl", "fastcore", "simple_parsing",
+                        "jsonargparse",
                         "hydra", "omegaconf", "yaml", "json", "ruamel", "defopt", "cyclopts", "pydantic_settings"})  # fmt: skip
 
 
@@ -155,7 +156,9 @@ def _apply_metadata(machine: Machine, function: Function, options: list[Option])
     """typer and fastcore keep further settings in the annotation or the default: `Annotated[int, typer.Option("--bs")]`."""
     import ast
 
-    for arg, opt in zip([*function.node.args.posonlyargs, *function.node.args.args, *function.node.args.kwonlyargs], options, strict=True):
+    for arg, opt in zip(
+        [*function.node.args.posonlyargs, *function.node.args.args, *function.node.args.kwonlyargs], options, strict=True
+    ):
         note = arg.annotation
         if isinstance(note, ast.Subscript) and isinstance(note.slice, ast.Tuple):
             for part in note.slice.elts[1:]:
@@ -177,7 +180,9 @@ def _apply_metadata(machine: Machine, function: Function, options: list[Option])
 def _typer_default(call: Call) -> Fact:
     first = call.argument("default", 0)
     required = first is None or first.value is Ellipsis
-    flags = tuple(a.value.split("/")[0] for a in call.args[1:] if a.known and isinstance(a.value, str) and a.value.startswith("-"))
+    flags = tuple(
+        a.value.split("/")[0] for a in call.args[1:] if a.known and isinstance(a.value, str) and a.value.startswith("-")
+    )
     slots: dict[Any, Any] = {".typer": None if required else first, ".flags": flags}
     return fixed(Instance(Symbol("typer.Option"), call, slots), call.span)
 
@@ -255,11 +260,11 @@ def _with_option(target: Fact, call: Call, positional: bool) -> Fact | None:
 def _click_type(kind: Fact | None, default: Fact | None, closed: bool) -> Any:
     if kind is None:
         value = default.value if default is not None and default.known else None
-        return TO_INT if isinstance(value, int) and not isinstance(value, bool) else TO_FLOAT if isinstance(value, float) else None
+        return (
+            TO_INT if isinstance(value, int) and not isinstance(value, bool) else TO_FLOAT if isinstance(value, float) else None
+        )
     name = kind.value.name.rpartition(".")[2] if isinstance(kind.value, Symbol) else ""
-    return {"int": TO_INT, "INT": TO_INT, "float": TO_FLOAT, "FLOAT": TO_FLOAT, "bool": TO_BOOL, "BOOL": TO_BOOL}.get(
-        name, None if closed or name in {"str", "STRING"} else None
-    )
+    return {"int": TO_INT, "INT": TO_INT, "float": TO_FLOAT, "FLOAT": TO_FLOAT, "bool": TO_BOOL, "BOOL": TO_BOOL}.get(name)
 
 
 def _command_method(machine: Machine, owner: Fact, command: Instance, name: str, call: Call) -> Fact | None:
@@ -324,7 +329,9 @@ def _fire(machine: Machine, call: Call) -> Fact | None:
     target = call.argument("component", 0)
     words, _ = launched_words(machine)
     if target is None:
-        functions = {k: f for k, f in machine.frame.scope.globals.slots.items() if isinstance(f, Fact) and isinstance(f.value, Function)}
+        functions = {
+            k: f for k, f in machine.frame.scope.globals.slots.items() if isinstance(f, Fact) and isinstance(f.value, Function)
+        }
         return _pick(machine, functions, words, call)
     if isinstance(target.value, Table):
         return _pick(machine, {str(k): f for k, f in target.value.entries()}, words, call)
@@ -385,12 +392,13 @@ def _fill_nested(machine: Machine, cls: Fact, read: Any, launched: bool, call: C
 
 
 def _under(read: Any, prefix: str) -> Any:
-    from memlint.read.pyeval.options import Words
+    return Words(
+        {k.removeprefix(prefix): f for k, f in read.values.items() if k.startswith(prefix)}, read.extras if not prefix else {}, []
+    )
 
-    return Words({k.removeprefix(prefix): f for k, f in read.values.items() if k.startswith(prefix)}, read.extras if not prefix else {}, [])
 
-
-_ABSL = {"DEFINE_integer": TO_INT, "DEFINE_float": TO_FLOAT, "DEFINE_bool": TO_BOOL, "DEFINE_boolean": TO_BOOL, "DEFINE_string": None,
+_ABSL = {"DEFINE_integer": TO_INT, "DEFINE_float": TO_FLOAT, "DEFINE_bool": TO_BOOL, "DEFINE_boolean": TO_BOOL,
+         "DEFINE_string": None,
          "DEFINE_enum": None, "DEFINE_list": guessed, "DEFINE_multi_string": None}  # fmt: skip
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.builtins import BUILTINS, sequence
+from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.imports import resolved, star_symbol, submodule
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.operators import binary, compare, truth, unary
 from memlint.read.pyeval.values import (
-    REST,
     ABSENT,
+    REST,
     Array,
     Bound,
     Call,
@@ -32,6 +33,7 @@ from memlint.read.pyeval.values import (
     constant,
     linked,
     merge,
+    merge_table,
     opaque,
     possible,
     weaken,
@@ -119,8 +121,6 @@ def get_attribute(machine: Machine, owner: Fact, name: str, span: Span) -> Fact:
 
 
 def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Span) -> Fact:
-    from memlint.read.pyeval.calls import call_function
-
     if isinstance(value, Symbol):
         dotted = f"{value.name}.{name}"
         return machine.library.symbol(machine, dotted, span) or fixed(Symbol(dotted), span)
@@ -139,7 +139,7 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
             found = value.cls.find(name)
             if found is not None and isinstance(found.value, Function):
                 if any(_is_property(d) for d in found.value.decorators):
-                    return call_function(machine, found.value, Call(name, (fixed(value),), {}, span))
+                    return machine.follow(found.value, Call(name, (fixed(value),), {}, span))
                 return fixed(Bound(fixed(value), found.value), span)
             if found is not None:
                 return linked(found, span, f"`.{name}`")
@@ -226,8 +226,6 @@ def _slice(machine: Machine, owner: Fact, node: ast.Slice, span: Span) -> Fact:
 
 def get_item(machine: Machine, owner: Fact, key: Fact, span: Span) -> Fact:
     """`owner[key]`."""
-    from memlint.read.pyeval.environment import variable
-
     if key.status is Status.UNKNOWN and owner.known and isinstance(owner.value, Table):
         rows = [fact for _, fact in owner.value.entries()]
         if not owner.value.open and 0 < len(rows) <= MAX_ALTERNATIVES:
@@ -268,9 +266,9 @@ def _item_of(machine: Machine, value: Any, index: Any, span: Span, owner: Fact, 
         if isinstance(index, str) and index in value.slots:
             slot: Fact = value.slots[index]
             return slot
-        return machine.library.method(
-            machine, fixed(value), "__getitem__", Call("__getitem__", (key,), {}, span)
-        ) or opaque("an item of an object", "item", (owner, key), span)
+        return machine.library.method(machine, fixed(value), "__getitem__", Call("__getitem__", (key,), {}, span)) or opaque(
+            "an item of an object", "item", (owner, key), span
+        )
     if isinstance(value, Class) and isinstance(index, str):
         return value.find(index) or opaque("a member that is not defined", "item", (owner, key), span)
     return opaque("an item of something that is not followed", "item", (owner, key), span)
@@ -298,9 +296,9 @@ def set_item(machine: Machine, owner: Fact, key: Fact, value: Fact) -> None:
                 machine.write(target, "items", tuple(items))
             else:
                 machine.write(target, REST, "a member that is not known was set")
-        elif isinstance(target, Instance) and isinstance(key.value, str):
-            machine.write(target, key.value, value)
-        elif isinstance(target, Scope) and isinstance(key.value, str):
+        elif (isinstance(target, Instance) and isinstance(key.value, str)) or (
+            isinstance(target, Scope) and isinstance(key.value, str)
+        ):
             machine.write(target, key.value, value)
 
 
@@ -495,26 +493,7 @@ def _dict(machine: Machine, node: ast.Dict) -> Fact:
     return fixed(table, span)
 
 
-def merge_table(slots: dict[Any, Any], fact: Fact) -> None:
-    """Unpack `**fact` into slots."""
-    if isinstance(fact.value, Table) and fact.known:
-        slots.update(fact.value.slots)
-        return
-    if fact.status is Status.CHOICES and all(isinstance(v, Table) for v in fact.choices):
-        keys = dict.fromkeys(k for v in fact.choices for k in v.slots)
-        for key in keys:
-            if key is REST:
-                slots[key] = next(v.slots[key] for v in fact.choices if key in v.slots)
-                continue
-            absent = slots.get(key, fixed(ABSENT))
-            slots[key] = merge([v.slots.get(key, absent) for v in fact.choices], fact.decided_by)
-        return
-    slots[REST] = fact.reason or "unpacks something that is not known"
-
-
 def _comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Fact:
-    from memlint.read.pyeval.statements import assign
-
     span = machine.span(node)
     frame = machine.frame
     outer = frame.scope
@@ -539,7 +518,7 @@ def _comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.Gene
             complete = False
             items = [opaque("an element of a loop", "element", (iterable,), span)]
         for item in items:
-            assign(machine, generator.target, item)
+            machine.semantics.assign(machine, generator.target, item)
             tests = [condition(machine, test) for test in generator.ifs]
             if any(t.known and not t.value for t in tests):
                 continue
@@ -565,16 +544,12 @@ def _comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.Gene
 
 
 def _lambda(machine: Machine, node: ast.Lambda) -> Fact:
-    from memlint.read.pyeval.statements import define
-
-    return define(machine, node, "lambda")
+    return machine.semantics.define(machine, node, "lambda")
 
 
 def _named(machine: Machine, node: ast.NamedExpr) -> Fact:
-    from memlint.read.pyeval.statements import assign
-
     value = evaluate(machine, node.value)
-    assign(machine, node.target, value)
+    machine.semantics.assign(machine, node.target, value)
     return value
 
 
@@ -585,9 +560,7 @@ def _yield(machine: Machine, node: ast.Yield | ast.YieldFrom) -> Fact:
 
 
 def _call(machine: Machine, node: ast.Call) -> Fact:
-    from memlint.read.pyeval.calls import evaluate_call
-
-    return evaluate_call(machine, node)
+    return machine.semantics.apply(machine, node)
 
 
 def _await(machine: Machine, node: ast.Await) -> Fact:

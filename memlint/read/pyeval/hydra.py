@@ -127,7 +127,11 @@ def compose(machine: Machine, base: str, name: str, span: Span, words: list[Fact
     own = Table(dict(loaded.value.slots))
     defaults = own.slots.pop("defaults", None)
     made = Table()
-    chosen = {w.value.lstrip("+").partition("=")[0]: w.value.partition("=")[2] for w in words if isinstance(w.value, str) and "=" in w.value}
+    chosen = {
+        w.value.lstrip("+").partition("=")[0]: w.value.partition("=")[2]
+        for w in words
+        if isinstance(w.value, str) and "=" in w.value
+    }
     merged_self = False
     entries = defaults.value.items[:MAX_GROUPS] if isinstance(defaults, Fact) and isinstance(defaults.value, Array) else ()
     for entry in entries if depth < 4 else ():
@@ -175,18 +179,27 @@ def _reference(fact: Fact, root: Table, depth: int) -> Fact:
     text = str(fact.value)
     whole = text.startswith("${") and text.endswith("}") and text.count("${") == 1
     if not whole or not depth:
-        return opaque(f"the interpolation {text} is not resolved", "interpolation", (), fact.origin[0].span if fact.origin else None)
+        return opaque(
+            f"the interpolation {text} is not resolved", "interpolation", (), fact.origin[0].span if fact.origin else None
+        )
     inner = text[2:-1]
     if inner.startswith(("oc.env:", "env:")):
         name, _, otherwise = inner.partition(":")[2].partition(",")
         if otherwise:
             return guessed(Fact(otherwise.strip().strip("'\""), Status.DEFAULT, fact.origin))
-        return opaque(f"the environment variable {name} is not set in the launch", "environ", (), fact.origin[0].span if fact.origin else None)
+        return opaque(
+            f"the environment variable {name} is not set in the launch",
+            "environ",
+            (),
+            fact.origin[0].span if fact.origin else None,
+        )
     node: Any = Fact(root)
     for part in inner.split("."):
         node = node.value.slots.get(part) if isinstance(node, Fact) and isinstance(node.value, Table) else None
     if not isinstance(node, Fact):
-        return opaque(f"the interpolation {text} leads nowhere", "interpolation", (), fact.origin[0].span if fact.origin else None)
+        return opaque(
+            f"the interpolation {text} leads nowhere", "interpolation", (), fact.origin[0].span if fact.origin else None
+        )
     if isinstance(node.value, str) and "${" in node.value:
         node = _reference(node, root, depth - 1)
     return linked(node, fact.origin[0].span if fact.origin else None, "interpolated here")

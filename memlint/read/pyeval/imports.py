@@ -19,9 +19,10 @@ MAX_IMPORTED = 400_000
 LIBRARIES = frozenset(
     """torch transformers trl peft accelerate datasets deepspeed bitsandbytes numpy os sys re json math time random logging
     argparse typing dataclasses pathlib functools itertools collections copy yaml tqdm wandb lightning pytorch_lightning
-    unsloth tokenizers evaluate fire click typer tyro hydra omegaconf absl diffusers timm torchvision sentence_transformers
-    torchao safetensors huggingface_hub pandas sklearn scipy matplotlib PIL enum abc subprocess shutil warnings contextlib
-    gc glob pickle string types inspect importlib multiprocessing threading datetime uuid hashlib socket tempfile io""".split()
+    unsloth tokenizers evaluate fire click typer tyro hydra omegaconf absl diffusers timm torchvision
+    sentence_transformers torchao safetensors huggingface_hub pandas sklearn scipy matplotlib PIL enum abc subprocess
+    shutil warnings contextlib gc glob pickle string types inspect importlib multiprocessing threading datetime uuid
+    hashlib socket tempfile io""".split()  # noqa: SIM905
 )
 """Top-level names never looked for in the project: the standard library and the frameworks."""
 

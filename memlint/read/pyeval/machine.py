@@ -14,25 +14,19 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.grammar import Locate, Text
+from memlint.read.pyeval.grammar import Text
 from memlint.read.pyeval.values import (
     ABSENT,
-    Array,
     Call,
-    Class,
     Function,
     Instance,
     Module,
     Object,
-    Opaque,
     Scope,
-    Symbol,
     merge,
-    opaque,
-    same,
     weaken,
 )
-from memlint.source import ReadError, Source, Span
+from memlint.source import Source, Span
 
 FUEL = 250_000
 """Nodes evaluated at most; a script of a few thousand lines needs a tenth of it."""
@@ -77,6 +71,24 @@ class Halted(Exception):
 
 class OutOfFuel(Exception):
     """The script is larger than what is followed; what was found so far stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """How nodes are walked. A machine is given these functions, so that the modules that hold them need not know each other."""
+
+    evaluate: Callable[[Machine, ast.expr], Fact]
+    execute: Callable[[Machine, list[ast.stmt]], Flow]
+    assign: Callable[[Machine, ast.expr, Fact], None]
+    define: Callable[[Machine, ast.Lambda, str], Fact]
+    call: Callable[[Machine, Fact, Call], Fact]
+    """Call a value."""
+    follow: Callable[[Machine, Function, Call], Fact]
+    """Call a function of the script."""
+    apply: Callable[[Machine, ast.Call], Fact]
+    """A call expression."""
+    attribute: Callable[[Machine, Fact, str, Span], Fact]
+    set_attribute: Callable[[Machine, Fact, str, Fact], None]
 
 
 class Library:
@@ -147,7 +159,8 @@ class Loop:
 class Machine:
     """Walks one script. `library` models the frameworks, `files` reads sibling modules, `launch` is the command line."""
 
-    def __init__(self, library: Library, files: Files | None = None, launch: Launch | None = None) -> None:
+    def __init__(self, semantics: Semantics, library: Library, files: Files | None = None, launch: Launch | None = None) -> None:
+        self.semantics = semantics
         self.library = library
         self.files = files
         self.launch = launch
@@ -172,6 +185,24 @@ class Machine:
         self.root = ""
         """Path of the entry script."""
         self._journals: list[dict[tuple[int, Any], tuple[Object, Any, Any]]] = []
+
+    # --- walking --------------------------------------------------------------------------------------------------
+
+    def evaluate(self, node: ast.expr) -> Fact:
+        """The abstract value of an expression."""
+        return self.semantics.evaluate(self, node)
+
+    def execute(self, body: list[ast.stmt]) -> Flow:
+        """Walk a block."""
+        return self.semantics.execute(self, body)
+
+    def call(self, callee: Fact, call: Call) -> Fact:
+        """Call a value."""
+        return self.semantics.call(self, callee, call)
+
+    def follow(self, function: Function, call: Call) -> Fact:
+        """Call a function of the script."""
+        return self.semantics.follow(self, function, call)
 
     # --- places -------------------------------------------------------------------------------------------------
 
@@ -339,8 +370,6 @@ class Machine:
 
     def run_text(self, text: Text, name: str, scope: Scope | None = None) -> Module:
         """Walk a module's body in a new scope (or in a given one, for `exec`)."""
-        from memlint.read.pyeval.statements import execute_block
-
         scope = scope if scope is not None else Scope()
         module = Module(name, text.path, scope)
         self.modules.setdefault(text.path, module)
@@ -350,7 +379,7 @@ class Machine:
         self.write(scope, "__file__", fixed(text.path))
         self.frames.append(Frame(scope, text, module))
         try:
-            execute_block(self, text.tree.body)
+            self.execute(text.tree.body)
         finally:
             self.frames.pop()
         return module
@@ -372,27 +401,3 @@ def join_slots(values: list[Any], local: bool, decided_by: str) -> Any:
     if all(isinstance(v, str) for v in present):
         return next((v for v in present if v), "")
     return present[-1]
-
-
-def run_script(
-    source: Source,
-    library: Library,
-    files: Files | None = None,
-    launch: Launch | None = None,
-    locate: Locate | None = None,
-) -> Machine:
-    """Walk a script as if it were started; raises `ReadError` when it does not parse. Never executes anything."""
-    text = Text(source, locate)
-    machine = Machine(library, files, launch)
-    machine.root = source.path
-    try:
-        machine.run_text(text, "__main__")
-    except (Halted, OutOfFuel):
-        pass
-    except RecursionError:
-        raise ReadError("nested too deeply to follow", source.path) from None
-    return machine
-
-
-__all__ = ["ABSENT", "Array", "Class", "Frame", "Halted", "Instance", "Launch", "Library", "Loop", "Machine", "Opaque",
-           "OutOfFuel", "Symbol", "opaque", "run_script", "same"]

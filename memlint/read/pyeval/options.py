@@ -12,7 +12,6 @@ from memlint.facts import Fact, Origin, Status, choices, fixed
 from memlint.read.pyeval.values import Array, Table, Unknowable, combine, constant, linked, opaque, weaken
 from memlint.source import Span
 
-
 NOWHERE = Span("", 1)
 """The place of a value that stands nowhere."""
 
@@ -54,7 +53,7 @@ def is_flag(word: Fact) -> bool:
     text = word.value
     if not word.known or not isinstance(text, str) or len(text) < 2 or text[0] != "-":
         return False
-    return not text[1:2].isdigit() and not text[1:2] == "."
+    return not text[1:2].isdigit() and text[1:2] != "."
 
 
 def read_words(options: Iterable[Option], words: Iterable[Fact], *, prefixes: bool = True) -> Words:

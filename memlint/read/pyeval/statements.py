@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
@@ -13,7 +14,7 @@ from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.expressions import condition, evaluate, evaluate_name, get_item, iterate, set_attribute, set_item
 from memlint.read.pyeval.imports import import_from, import_name
 from memlint.read.pyeval.machine import Flow, Halted, Loop, Machine
-from memlint.read.pyeval.operators import binary
+from memlint.read.pyeval.operators import binary, compare
 from memlint.read.pyeval.values import (
     REST,
     Array,
@@ -39,9 +40,8 @@ def execute_block(machine: Machine, body: list[ast.stmt]) -> Flow:
         if isinstance(statement, ast.If) and _leaves(statement.body) and not _leaves(statement.orelse):
             rest = [*statement.orelse, *body[index + 1 :]]
             test = condition(machine, statement.test)
-            return machine.branch(
-                test, lambda s=statement: execute_block(machine, s.body), lambda r=rest: execute_block(machine, r)
-            )
+            then, otherwise = partial(execute_block, machine, statement.body), partial(execute_block, machine, rest)
+            return machine.branch(test, then, otherwise)
         flow = execute(machine, statement)
         if flow is not Flow.NEXT:
             return flow
@@ -265,7 +265,7 @@ def _try(machine: Machine, node: Any) -> Flow:
         if not node.handlers:
             execute_block(machine, node.finalbody)
             raise
-        flow = machine.fork([lambda h=handler: _handle(machine, h) for handler in node.handlers])
+        flow = machine.fork([partial(_handle, machine, handler) for handler in node.handlers])
     final = execute_block(machine, node.finalbody)
     return final if final is not Flow.NEXT else flow
 
@@ -302,14 +302,10 @@ def _cases(machine: Machine, subject: Fact, cases: list[ast.match_case]) -> Flow
     if case.guard is not None and not (test.known and test.value is False):
         guard = condition(machine, case.guard)
         test = guard if test.known else test
-    return machine.branch(
-        test, lambda: execute_block(machine, case.body), lambda: _cases(machine, subject, rest)
-    )
+    return machine.branch(test, lambda: execute_block(machine, case.body), lambda: _cases(machine, subject, rest))
 
 
 def _matches(machine: Machine, subject: Fact, pattern: ast.pattern) -> Fact:
-    from memlint.read.pyeval.operators import compare
-
     span = machine.span(pattern)
     if isinstance(pattern, ast.MatchValue):
         value = evaluate(machine, pattern.value)
@@ -373,9 +369,7 @@ def define(machine: Machine, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.
 
 def _class(machine: Machine, node: ast.ClassDef) -> Flow:
     span = machine.span(node)
-    bases = tuple(
-        base.value for base in (evaluate(machine, b) for b in node.bases) if isinstance(base.value, (Class, Symbol))
-    )
+    bases = tuple(base.value for base in (evaluate(machine, b) for b in node.bases) if isinstance(base.value, (Class, Symbol)))
     decorators = tuple(evaluate(machine, d) for d in node.decorator_list)
     scope = Scope(machine.frame.scope, of_class=True)
     cls = Class(node.name, bases, scope, {}, decorators, span)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from memlint.facts import Fact, Origin, Status
+from memlint.facts import Fact, Origin, Status, fixed
 from memlint.source import Span
 
 MAX_CHOICES = 16
@@ -356,9 +356,7 @@ def merge(facts: Iterable[Fact], decided_by: str = "", reason: str = "depends on
     unknowns = [f for f in facts if f.status is Status.UNKNOWN]
     if unknowns:
         if len(unknowns) == len(facts):
-            return Fact(
-                Opaque("merge", tuple(facts)), Status.UNKNOWN, first.origin, reason=first.reason or unknowns[-1].reason
-            )
+            return Fact(Opaque("merge", tuple(facts)), Status.UNKNOWN, first.origin, reason=first.reason or unknowns[-1].reason)
         return Fact(Opaque("merge", tuple(facts)), Status.UNKNOWN, unknowns[0].origin, reason=unknowns[0].reason)
     values = distinct(v for f in facts for v in f.values)
     origin = tuple(dict.fromkeys(o for f in facts for o in f.origin[:2]))[:MAX_ORIGINS]
@@ -392,9 +390,7 @@ def combine(operation: Callable[..., Any], facts: tuple[Fact, ...], span: Span, 
         return opaque(str(error), name, facts, span)
 
 
-def _combine(
-    operation: Callable[..., Any], facts: tuple[Fact, ...], span: Span, name: str, origin: tuple[Origin, ...]
-) -> Fact:
+def _combine(operation: Callable[..., Any], facts: tuple[Fact, ...], span: Span, name: str, origin: tuple[Origin, ...]) -> Fact:
     if all(f.known for f in facts):
         value = operation(*(f.value for f in facts))
         status = Status.DEFAULT if any(f.status is Status.DEFAULT for f in facts) else Status.FIXED
@@ -408,7 +404,11 @@ def _combine(
         if all(same(r, results[0]) for r in results):
             return Fact(results[0], Status.FIXED, origin)
         return Fact(
-            None, Status.CHOICES, origin, choices=tuple(results), decided_by=varying[0].decided_by,
+            None,
+            Status.CHOICES,
+            origin,
+            choices=tuple(results),
+            decided_by=varying[0].decided_by,
             reason=varying[0].reason,
         )
     rows = [()]
@@ -422,3 +422,20 @@ def _combine(
     if len(values) > MAX_CHOICES:
         return opaque("too many alternatives", name, facts, span)
     return Fact(None, Status.CHOICES, origin, choices=tuple(values), reason=varying[0].reason)
+
+
+def merge_table(slots: dict[Any, Any], fact: Fact) -> None:
+    """Unpack `**fact` into slots."""
+    if isinstance(fact.value, Table) and fact.known:
+        slots.update(fact.value.slots)
+        return
+    if fact.status is Status.CHOICES and all(isinstance(v, Table) for v in fact.choices):
+        keys = dict.fromkeys(k for v in fact.choices for k in v.slots)
+        for key in keys:
+            if key is REST:
+                slots[key] = next(v.slots[key] for v in fact.choices if key in v.slots)
+                continue
+            absent = slots.get(key, fixed(ABSENT))
+            slots[key] = merge([v.slots.get(key, absent) for v in fact.choices], fact.decided_by)
+        return
+    slots[REST] = fact.reason or "unpacks something that is not known"
