@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -41,7 +42,7 @@ def test_histories_are_in_order_and_end_with_the_newest_version(library: str) ->
             since = [version_key(change[0]) for change in changes]
             assert since == sorted(since), (name, field)
             assert all(change[0] in data["read"] for change in changes)
-            assert all(before[1:] != after[1:] for before, after in zip(changes, changes[1:], strict=False)), (name, field)
+            assert all(before[1:] != after[1:] for before, after in pairwise(changes)), (name, field)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
