@@ -15,7 +15,7 @@ SKIPPED = frozenset(
         "lightning_logs", "checkpoints",
     }
 )  # fmt: skip
-"""Directories that hold no sources; those whose name starts with a dot are skipped too."""
+"""Directories that hold no sources; those whose name starts with a dot are skipped too, but for `.github`."""
 MAX_FILES = 100_000
 MAX_DEPTH = 40
 
@@ -27,8 +27,10 @@ _NEEDLES = {
     Kind.NOTEBOOK: _FRAMEWORKS,
     Kind.SHELL: rb"\bpython|torchrun|accelerate|deepspeed|swift|megatron|llamafactory|axolotl|\btune\b|litgpt|\btrl\b|\bbash\b",
     Kind.YAML: rb"memlint\.run|batch_size|base_model|model_name_or_path|_component_|checkpoint_dir|actor_rollout_ref"
-    rb"|distributed_type|finetuning_type|tuner_type|train_type|cutoff_len|dist_config|zero_optimization",
-    Kind.JSON: rb"memlint\.run|batch_size|model_name_or_path|zero_optimization|finetuning_type|distributed_type",
+    rb"|distributed_type|finetuning_type|tuner_type|train_type|cutoff_len|dist_config|zero_optimization|torchrun"
+    rb"|accelerate launch|llamafactory-cli|swift sft|deepspeed |python[^\n]*train",
+    Kind.JSON: rb"\"configurations\"|memlint\.run|batch_size|model_name_or_path|zero_optimization|finetuning_type"
+    rb"|distributed_type",
 }
 """What a file must contain to be worth reading: every dialect, framework and launcher has one of these words."""
 
@@ -46,7 +48,7 @@ def _walk(folder: str) -> Iterator[str]:
         if directory.count(os.sep) - top > MAX_DEPTH:
             names.clear()
             continue
-        names[:] = sorted(name for name in names if not name.startswith(".") and name not in SKIPPED)
+        names[:] = sorted(name for name in names if name == ".github" or not (name.startswith(".") or name in SKIPPED))
         if "pyvenv.cfg" in files:
             names.clear()
             continue

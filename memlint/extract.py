@@ -10,6 +10,7 @@ from memlint.comments import comments_of
 from memlint.facts import Extraction, Fact, TrainingRun, fixed
 from memlint.facts.keys import parse
 from memlint.project import Project
+from memlint.read.jobfile import holds_launches
 from memlint.source import Kind, ReadError, Source, Span, kind_of
 
 __all__ = ["Project", "extract"]
@@ -66,7 +67,8 @@ def _dispatch(source: Source, project: Project) -> Extraction:
     if source.kind in (Kind.YAML, Kind.JSON):
         from memlint.dialects import read_config
 
-        return read_config(source, project)
+        found = read_config(source, project)
+        return found if found.runs or found.errors or not holds_launches(source) else _embedded(source, project)
     if source.kind is Kind.PYTHON:
         from memlint.frameworks import read_script
 
@@ -74,9 +76,15 @@ def _dispatch(source: Source, project: Project) -> Extraction:
     if source.kind is Kind.SHELL:
         from memlint.launch import read_launch
 
-        return read_launch(source, project)
+        return _embedded(source, project) if holds_launches(source) else read_launch(source, project)
     if source.kind is Kind.NOTEBOOK:
         from memlint.launch.notebooks import read_notebook_runs
 
         return read_notebook_runs(source, project)
     return Extraction()
+
+
+def _embedded(source: Source, project: Project) -> Extraction:
+    from memlint.launch.embedded import read_embedded
+
+    return read_embedded(source, project)

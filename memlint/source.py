@@ -33,6 +33,8 @@ SUFFIXES = {
     ".bash": Kind.SHELL,
     ".slurm": Kind.SHELL,
     ".sbatch": Kind.SHELL,
+    ".mk": Kind.SHELL,
+    ".dockerfile": Kind.SHELL,
     ".yaml": Kind.YAML,
     ".yml": Kind.YAML,
     ".json": Kind.JSON,
@@ -77,7 +79,11 @@ class Source:
 
 def kind_of(path: str) -> Kind | None:
     """The kind of a file by its name, or None when memlint does not read such files."""
-    return SUFFIXES.get(Path(path).suffix.lower())
+    file = Path(path)
+    known = SUFFIXES.get(file.suffix.lower())
+    if known is None and file.name.lower().startswith(("makefile", "gnumakefile", "dockerfile")):
+        return Kind.SHELL
+    return known
 
 
 def read(path: str, kind: Kind | None = None) -> Source:

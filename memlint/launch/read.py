@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from memlint.launch import slurm
 from memlint.launch.combine import merged, with_launch
 from memlint.launch.command import Command
 from memlint.launch.launchers import command as command_of
-from memlint.launch.recipes import Recipe, read_recipe, recipe, tool_launcher
+from memlint.launch.recipes import Recipe, is_tool, read_recipe, recipe, tool_launcher
 from memlint.launch.relocate import Origins, relocated
 from memlint.launch.words import arguments, text
 from memlint.launch.wrappers import unwrap
@@ -28,6 +29,9 @@ MAX_LAUNCHES = 64
 MAX_FRUITLESS = 3
 """A program that trained nothing in so many launches (an evaluation script in a sweep) is not read again."""
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+OTHER_WORK = re.compile(r"infer|eval|export|merge|generat|preprocess|convert|serve|download|predict|chat|tokeniz|upload|score")
+"""Names of scripts that take a training's configuration for another purpose."""
+FSDP_QLORA_FLAGS = frozenset({"train_type", "model_name", "batch_size"})
 LLAMA_FACTORY_FLAGS = frozenset({"stage", "finetuning_type", "dataset", "template", "do_train"})
 
 
@@ -94,13 +98,15 @@ def read_command(command: Command, project: Project) -> Extraction:
     if tool is not None:
         run = read_recipe(command, tool, project)
         return Extraction() if run is None else Extraction((with_launch(run, tool_launcher(command, tool, run)),))
+    if is_tool(command.program):
+        return Extraction()
     source = _script(command, project)
     found = Extraction()
     if source is not None and source.kind is Kind.PYTHON:
         from memlint.frameworks import read_script
 
         found = read_script(source, project, command)
-    if not found.runs:
+    if not found.runs and not OTHER_WORK.search(command.program.rpartition("/")[2]):
         run = _configured(command, project, missing=source is None)
         if run is not None:
             return Extraction((with_launch(run, command),), found.errors)
@@ -139,6 +145,8 @@ def _configured(command: Command, project: Project, *, missing: bool) -> Trainin
             return read_recipe(command, Recipe(_module(known[0]), link, over, command.launcher, {}), project)
     if missing and len(LLAMA_FACTORY_FLAGS & native.keys()) >= 3 and "finetuning_type" in native:
         return read_recipe(command, Recipe("llama_factory", None, native, command.launcher, {}), project)
+    if native.keys() >= FSDP_QLORA_FLAGS:
+        return read_recipe(command, Recipe("fsdp_qlora", None, native, command.launcher, {}), project)
     return None
 
 

@@ -27,6 +27,8 @@ TRL_COMMANDS = {
     "sft": "SFTConfig", "dpo": "DPOConfig", "grpo": "GRPOConfig", "kto": "KTOConfig", "reward": "RewardConfig",
     "rloo": "RLOOConfig",
 }  # fmt: skip
+OPENRLHF_TRAINERS = re.compile(r"openrlhf\.cli\.train_(?:sft|dpo|rm)")
+OPEN_INSTRUCT_SCRIPTS = re.compile(r"(?:^|/)open_instruct/(?:finetune|dpo_tune_cache)\.py$")
 VERL_TRAINERS = re.compile(r"verl\.trainer\.(?:main_ppo\w*|\w*sft_trainer\w*)")
 
 
@@ -68,7 +70,18 @@ def recipe(command: Command, project: Project) -> Recipe | None:
         return _trl(command, words, project)
     if VERL_TRAINERS.fullmatch(program):
         return _flags("verl", command, words, {})
+    if OPENRLHF_TRAINERS.fullmatch(program):
+        return _flags("openrlhf", command, words, {"openrlhf_command": fixed(program.rpartition(".")[2])})
+    if OPEN_INSTRUCT_SCRIPTS.search(command.program):
+        return _flags("open_instruct", command, words, {})
     return None
+
+
+def is_tool(program: str) -> bool:
+    """Whether the program is one of these tools; a sub-command that `recipe` does not know then trains nothing."""
+    return program in ("swift", "megatron", "llamafactory-cli", "lmf", "axolotl", "litgpt", "tune", "trl") or (
+        program.startswith(("axolotl.cli.", "verl.trainer.", "llamafactory."))
+    )
 
 
 def _launched_by(tool: str) -> dict[str, Fact]:
@@ -157,7 +170,7 @@ def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRu
         problems = document.problems
         dialect = by_name(_dialect_of(document, found.dialect))
     native = {**native, **found.native}
-    if dialect.INTERPOLATES:
+    if getattr(dialect, "INTERPOLATES", False):
         native = interpolated(native)
     context = Context(versions_for(path, project.pinned), path, project, command.directory)
     facts = settle(dialect.facts({**native, **found.extra}, context))

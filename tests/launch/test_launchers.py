@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from memlint.extract import Project
 from memlint.facts import Status, TrainingRun
 from memlint.launch import read_launch
@@ -163,7 +164,8 @@ def test_branches_are_choices_and_stay_together(tmp_path: Path) -> None:
 
 
 def test_case_without_default_is_choices(tmp_path: Path) -> None:
-    shell = 'case $SIZE in\n 7b) BS=4 ;;\n 13b) BS=2 ;;\n *) echo usage; exit 1 ;;\nesac\npython train.py --model m-$SIZE --bs $BS\n'
+    shell = "case $SIZE in\n 7b) BS=4 ;;\n 13b) BS=2 ;;\n *) echo usage; exit 1 ;;\nesac\n"
+    shell += "python train.py --model m-$SIZE --bs $BS\n"
     run = only(shell, tmp_path)
     assert run.facts["model.id"].choices == ("m-7b", "m-13b")
     assert run.facts["batch.micro_batch_size"].choices == (4, 2)

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from memlint.read.shell import Lines, evaluate
 
 PROGRAMS = ("python", "torchrun", "accelerate", "swift")

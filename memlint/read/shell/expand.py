@@ -160,6 +160,8 @@ class Expander:
         if name == "PWD":
             return (Piece(world.directory or "."),)
         held = world.variables.get(name)
+        if held is None and name == "HOME":
+            return (Piece("~"),)  # a path below it is written so just as well
         if isinstance(held, list):
             if index in ("@", "*"):
                 return held
