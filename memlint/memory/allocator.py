@@ -3,7 +3,8 @@
 Rules of torch 2.13 `c10/cuda/CUDACachingAllocator.cpp` and `c10/core/AllocatorConfig.h`: sizes rounded to 512 bytes; requests up to
 1 MiB live in 2 MiB segments; up to 10 MiB in 20 MiB segments; larger ones in segments rounded to 2 MiB; the smallest free block that
 fits is taken (ties: lowest address), and split when more than 1 MiB would remain; freed neighbours coalesce; before running out
-of memory, every segment that is wholly free is returned to the driver and the request is tried again.
+of memory, every segment that is wholly free is returned to the driver and the request is tried again. Blocks of another stream
+(all-gathers) come from that stream's own segments.
 """
 
 from __future__ import annotations
@@ -55,20 +56,22 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     loading, states, steady = _phases(events)
     small = -(-_small_peak(events) // SMALL_SEGMENT) * SMALL_SEGMENT
     limit = None if capacity is None else capacity - small
-    sizes = events.sizes
-    cached: list[tuple[int, int, _Block]] = []
+    sizes, aside = events.sizes, events.aside
+    main: list[tuple[int, int, _Block]] = []
+    other: list[tuple[int, int, _Block]] = []
     live: dict[int, _Block] = {}
     reserved = allocated = peak_reserved = peak_allocated = next_address = 0
     for event in chain(loading, steady, states, steady):
         if event > 0:
             size = sizes[event]
+            cached = other if event in aside else main
             position = bisect_left(cached, (size,))
             if position < len(cached):
                 block = cached.pop(position)[2]
             else:
                 segment = LARGE_SEGMENT if size < LARGE_REQUEST and not expandable else -(-size // ROUND) * ROUND
                 if limit is not None and reserved + segment > limit:
-                    reserved -= _release(cached)
+                    reserved -= _release(main) + _release(other)
                     if reserved + segment > limit:
                         raise DoesNotComplete
                 reserved += segment
@@ -92,6 +95,7 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
             live[event] = block
         else:
             block = live.pop(-event)
+            cached = other if -event in aside else main
             allocated -= block.size
             before, after = block.previous, block.next
             if before is not None and before.free:

@@ -30,16 +30,16 @@ def _mark(m: Machine, x: Tensor, passed: Callable[[], None]) -> Tensor:
 
 
 def _enter(m: Machine, units: Units | None, index: int) -> None:
+    if units is not None:
+        units.ask(index)
     m.ledger.enter("backward", index)
     if units is not None:
-        units.gather(index)
-        for ahead in range(1, units.setup.sharding.ahead + 1):
-            units.gather(index - ahead)
+        units.enter_backward(index)
 
 
 def _leave(m: Machine, units: Units | None, index: int) -> None:
     if units is not None:
-        units.free(index)
+        units.leave_backward(index)
     m.ledger.enter("backward", index - 1 if index else -1)
 
 

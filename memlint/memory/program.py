@@ -17,7 +17,8 @@ from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine, start
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import BYTE, INT64, Ledger, Parameter, Storage, Tensor
-from memlint.memory.units import ROOT, Units, gradient_buffers, step_in_backward, units_of
+from memlint.memory.reduction import bucket, gradient_buffers, step_in_backward
+from memlint.memory.units import ROOT, Units, units_of
 from memlint.models.architecture import Architecture
 
 
@@ -49,7 +50,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
     if setup.in_backward and units is None:
-        step_in_backward(m, trained)
+        step_in_backward(trained)
     states = optimizer.states(m, setup, trained)
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
@@ -83,8 +84,8 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
 def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: list[Parameter]) -> None:
     """Forward, loss, backward, optimizer step, gradients dropped."""
     ledger = m.ledger
-    if setup.accumulates and setup.sharding.strategy != "megatron":
-        accumulated(m, setup, trained)
+    if setup.accumulates and setup.sharding.strategy not in ("megatron", "zero3"):
+        accumulated(m, setup, units, trained)
     ledger.enter("forward")
     labels = Storage(ledger, m.tokens * INT64)
     ids = Storage(ledger, m.tokens * INT64)
@@ -103,12 +104,14 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
         m.release(old)
     ledger.component = "activations"
     ledger.enter("backward")
+    buckets = bucket(m, setup, trained)
     root = value.pop(0)
     gradient = m.new(1, 4)
     backward(m.tape, root, gradient)
     del root, gradient
     if units is not None:
         units.finish()
+    buckets.clear()
     value.clear()
     drop(m, waiting)
     if m.held and not setup.stack.keeps_loss:
@@ -129,15 +132,17 @@ def drop(m: Machine, waiting: list[Tensor]) -> None:
     waiting.clear()
 
 
-def accumulated(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
+def accumulated(m: Machine, setup: Setup, units: Units | None, trained: list[Parameter]) -> None:
     """The gradients that earlier micro-batches of the same step left behind: a rank's share where they are sharded."""
+    if units is not None:
+        units.accumulated()
+        return
     ledger, sharding = m.ledger, setup.sharding
-    ranks = sharding.ranks if sharding.shards_weights or sharding.strategy == "zero2" else 1
+    ranks = sharding.ranks if sharding.strategy == "zero2" else 1
     for parameter in trained:
         ledger.enter("accumulated", parameter.layer)
-        size = optimizer.step_itemsize(setup, parameter) if sharding.shards_weights else parameter.itemsize
         share = -(-parameter.numel // ranks)
-        parameter.grad = Tensor(Storage(ledger, share * size, "gradients"), share, size)
+        parameter.grad = Tensor(Storage(ledger, share * parameter.itemsize, "gradients"), share, parameter.itemsize)
 
 
 def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tensor:
@@ -149,23 +154,23 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
     for stage in model.stages:
         m.ledger.enter("forward")
         if units is not None:
-            units.gather(ROOT)
+            units.enter_forward(ROOT)
         x = stage.embed(m, context)
         for block in stage.blocks:
             m.ledger.enter("forward", index)
             if units is not None:
-                units.gather(index)
-                for ahead in range(1, setup.sharding.ahead + 1):
-                    units.gather(index + ahead)
+                units.enter_forward(index)
             if setup.checkpointing in CHECKPOINTED and index % setup.checkpoint_every == 0:
                 x = checkpointed(m, setup, units, block, x, context, index)
             else:
                 x = plain(m, units, block, x, context, index)
-            if units is not None and setup.sharding.reshards and not (index == blocks - 1 and setup.sharding.keeps_last):
-                units.free(index)
+            if units is not None:
+                units.leave_forward(index, last=index == blocks - 1)
             index += 1
         m.ledger.enter("forward")
         x = stage.finish(m, x)
         context = x
+    if units is not None:
+        units.end_forward()
     assert x is not None
     return x

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from memlint.facts import TrainingRun
 from memlint.memory.tensor import HALF
+from memlint.memory.versions import ACCELERATE_TRAINERS
 
 ZERO = ("zero1", "zero2", "zero3")
 FSDP = ("fsdp1", "fsdp2")
@@ -52,12 +53,22 @@ class Sharding:
     context: int = 1
     expert: int = 1
     sequence_parallel: bool = False
+    contiguous_gradients: bool = True
+    sub_group: int = 1_000_000_000
+    """ZeRO-3 steps this many elements of a rank's partition at a time (`sub_group_size`, DeepSpeed 0.19 `runtime/zero/config.py`)."""
+    syncs_each: bool = True
+    """Each micro-batch's gradients are reduced; else whole ones accumulate until the last one (`no_sync`)."""
     leaves_apart: bool = True
     """Trained leaves (adapters) are units of their own; else a block's flat parameter mixes frozen and trained weights."""
 
     @property
     def shards_weights(self) -> bool:
         return self.ranks > 1 and self.strategy in (*FSDP, "zero3")
+
+    @property
+    def copies_out(self) -> bool:
+        """Weights are copied out of the all-gather's result."""
+        return self.strategy in ("fsdp2", "zero3")
 
     @property
     def shards_states(self) -> bool:
@@ -105,7 +116,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         reshards=bool(value("parallel.reshard_after_forward", True)),
         compute_itemsize=compute,
         reduce_itemsize=reduce,
-        ahead=1 if strategy == "fsdp2" else 0,
+        ahead=_ahead(run, strategy),
         reduce_bucket=int(bucket),
         gather_bucket=int(value("parallel.allgather_bucket_size", DEFAULT_BUCKET) or DEFAULT_BUCKET),
         overlap=bool(value("parallel.overlap_comm", strategy == "zero3")),
@@ -119,5 +130,27 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         context=context,
         expert=expert,
         sequence_parallel=bool(value("parallel.sequence_parallel", False)),
+        contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),
+        syncs_each=_syncs_each(run, strategy),
         leaves_apart=not value("parallel.mixed_frozen_flat", False),
     )
+
+
+def _ahead(run: TrainingRun, strategy: str) -> int:
+    """Units gathered ahead in backward: FSDP2 and ZeRO-3 one; FSDP1 one with `BACKWARD_PRE` (torch's default; accelerate passes none,
+    1.15 `utils/dataclasses.py`), where the next unit in order is a trained leaf if those are wrapped by themselves."""
+    if strategy != "fsdp1":
+        return 1 if strategy in ("fsdp2", "zero3") else 0
+    accelerate = str(run.value("framework.name") or "transformers") in ACCELERATE_TRAINERS
+    prefetch = str(run.value("parallel.backward_prefetch") or ("none" if accelerate else "backward_pre")).lower()
+    return 1 if prefetch == "backward_pre" and not run.value("parallel.wrap_trainable_leaves") else 0
+
+
+def _syncs_each(run: TrainingRun, strategy: str) -> bool:
+    """Whether gradients are reduced in every micro-batch: not under accelerate's `accumulate`, which enters `no_sync` (1.15
+    `accelerator.py`; the HF Trainer too, except with DeepSpeed), nor in litgpt (`fabric.no_backward_sync`)."""
+    stated = run.value("parallel.sync_each_batch")
+    if stated is not None:
+        return bool(stated)
+    name = str(run.value("framework.name") or "transformers")
+    return strategy not in FSDP or name not in (ACCELERATE_TRAINERS | {"litgpt"})

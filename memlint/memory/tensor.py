@@ -28,7 +28,7 @@ class Ledger:
     block. `segments` are `(first event, phase, layer)`; `layer` is the decoder layer the events belong to, or -1.
     """
 
-    __slots__ = ("component", "components", "events", "prefix", "segments", "sizes")
+    __slots__ = ("aside", "component", "components", "events", "prefix", "segments", "sizes")
 
     def __init__(self) -> None:
         self.events: list[int] = []
@@ -37,6 +37,8 @@ class Ledger:
         self.segments: list[tuple[int, str, int]] = []
         self.component = "activations"
         self.prefix = ""
+        self.aside: set[int] = set()
+        """Blocks allocated on another stream than the computation's: the allocator keeps a pool for each stream."""
 
     def enter(self, phase: str, layer: int = -1) -> None:
         """Start a new segment: the events from here on belong to this phase and layer."""
@@ -48,8 +50,10 @@ class Storage:
 
     __slots__ = ("ident", "ledger", "nbytes")
 
-    def __init__(self, ledger: Ledger, nbytes: int, component: str = "") -> None:
+    def __init__(self, ledger: Ledger, nbytes: int, component: str = "", aside: bool = False) -> None:
         sizes = ledger.sizes
+        if aside:
+            ledger.aside.add(len(sizes))
         self.ledger = ledger
         self.nbytes = nbytes
         self.ident = len(sizes)

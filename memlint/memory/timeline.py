@@ -33,6 +33,8 @@ class Events:
     phases: list[tuple[int, str]]
     states_begin: int
     step_begins: int
+    aside: frozenset[int] = frozenset()
+    """Blocks of another stream's pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class NotUniform(Exception):
 class _Allocate(NamedTuple):
     size: int
     component: str
+    aside: bool
 
 
 class _Free(NamedTuple):
@@ -81,6 +84,7 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     sizes: list[int] = [0]
     components: list[str] = [""]
     phases: list[tuple[int, str]] = []
+    aside: set[int] = set()
     names: dict[str, dict[int, list[int]]] = {phase: defaultdict(list) for phase in counts}
     marks: dict[str, int] = {}
     for run in runs:
@@ -99,11 +103,13 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                     stream.append(ident)
                     sizes.append(step.size)
                     components.append(step.component)
+                    if step.aside:
+                        aside.add(ident)
                 else:
                     owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
                     stream.append(-names[step.phase][owner][step.ordinal])
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
-    return Events(stream, sizes, components, phases, marks.get("states", begins), begins)
+    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, frozenset(aside))
 
 
 def _placed(layer: int, copy: int, extra: int) -> int:
@@ -130,7 +136,7 @@ def _decode(ledger: Ledger) -> tuple[list[_Run], dict[str, dict[int, int]]]:
             if event > 0:
                 born[event] = (phase, layer, seen[layer])
                 seen[layer] += 1
-                steps.append(_Allocate(ledger.sizes[event], ledger.components[event]))
+                steps.append(_Allocate(ledger.sizes[event], ledger.components[event], event in ledger.aside))
             else:
                 since, owner, ordinal = born[-event]
                 relative = layer >= 0 and owner >= 0

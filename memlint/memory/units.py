@@ -1,4 +1,9 @@
-"""FSDP and ZeRO-3 at run time: gather a unit's weights around its computation, reduce its gradients when they are there."""
+"""Sharded weights at run time: gather a unit around its computation, reduce its gradients when they are there.
+
+A unit is what is gathered at once: ROOT (embedding, final norm, head) and one per block. Read in torch 2.1, 2.4 and 2.13
+`distributed/fsdp/_runtime_utils.py` and `_flat_param.py` (FSDP1), torch 2.13 `distributed/fsdp/_fully_shard/_fsdp_param_group.py` and
+`_fsdp_collectives.py` (FSDP2), DeepSpeed 0.15 `runtime/zero/stage3.py`, `partition_parameters.py` and `partitioned_param_coordinator.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,118 +14,198 @@ from dataclasses import dataclass, field
 from memlint.memory.autograd import Sink
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import FP32, Parameter, Storage, Tensor
+from memlint.memory.tensor import Parameter, Storage, Tensor
 
 ROOT = -1
 
 
 @dataclass(slots=True)
 class Units:
-    """The sharded units of a model on this rank: ROOT (embedding, final norm, head) and one per block."""
+    """The sharded units of a model on this rank."""
 
     machine: Machine
     setup: Setup
     parameters: dict[int, list[Parameter]]
-    gathered: dict[int, list[Storage]] = field(default_factory=dict)
+    gathered: dict[int, Storage] = field(default_factory=dict)
+    incoming: dict[int, Storage] = field(default_factory=dict)
+    """Blocks whose all-gather was started in backward: its result."""
+    result: list[Storage] = field(default_factory=list)
+    """FSDP2 in forward: the last all-gather's result, which lives until the next unit's weights arrive."""
     pending: dict[int, int] = field(default_factory=dict)
+    reducing: list[Storage] = field(default_factory=list)
+    """FSDP2: the last reduce-scatter's input, which lives until the next unit's."""
+    unsharded: dict[int, Storage] = field(default_factory=dict)
+    """Whole gradients of a unit that earlier micro-batches left behind where they are not synchronised."""
     kept_inputs: list[Parameter] = field(default_factory=list)
     """Checkpointed inputs (with their gradients) that FSDP1's hooks hold until backward ends."""
 
-    def gather(self, unit: int) -> None:
-        """All-gather a unit: one flat buffer in the compute dtype."""
+    def enter_forward(self, unit: int) -> None:
+        """A unit's forward begins: its weights are gathered."""
         if unit in self.gathered or unit not in self.parameters:
             return
-        nbytes = sum(p.numel * p.itemsize for p in self.parameters[unit])
-        self.gathered[unit] = [Storage(self.machine.ledger, nbytes, "communication")]
+        arrived = self._gather(unit)
+        if self.setup.sharding.copies_out:
+            self.result.clear()
+            self.gathered[unit] = self._weights(unit)
+            self.result.append(arrived)
+        else:
+            self.gathered[unit] = arrived
 
-    def free(self, unit: int) -> None:
-        """Drop the gathered weights of a unit."""
+    def leave_forward(self, unit: int, last: bool) -> None:
+        """A unit's forward is over: its weights go, where they are resharded (the root's stay)."""
+        sharding = self.setup.sharding
+        if sharding.reshards and not (last and sharding.keeps_last):
+            self.gathered.pop(unit, None)
+
+    def end_forward(self) -> None:
+        """The root's forward is over."""
+        self.result.clear()
+
+    def ask(self, unit: int) -> None:
+        """Start a block's all-gather, unless it was started ahead of time or its weights are there."""
+        if unit >= 0 and unit in self.parameters and unit not in self.gathered and unit not in self.incoming:
+            self.incoming[unit] = self._gather(unit)
+
+    def enter_backward(self, unit: int) -> None:
+        """A block's backward begins: its weights have arrived, the next block's are asked for."""
+        if unit in self.incoming:
+            arrived = self.incoming.pop(unit)
+            self.gathered[unit] = self._weights(unit) if self.setup.sharding.copies_out else arrived
+            del arrived
+        for ahead in range(unit - 1, unit - 1 - self.setup.sharding.ahead, -1):
+            self.ask(ahead)
+
+    def leave_backward(self, unit: int) -> None:
+        """A unit's backward is over."""
         self.gathered.pop(unit, None)
 
+    def _gather(self, unit: int) -> Storage:
+        """The result of an all-gather, in the dtype the weights are used in."""
+        nbytes = sum(p.numel * p.itemsize for p in self.parameters[unit])
+        return Storage(self.machine.ledger, nbytes, "communication", aside=True)
+
+    def _weights(self, unit: int) -> Storage:
+        """The unit's weights where they are copied out of the all-gather's result, one tensor each."""
+        return Storage(self.machine.ledger, sum(p.numel * p.itemsize for p in self.parameters[unit]), "communication")
+
     def finish(self) -> None:
-        """The end of backward: everything gathered is freed, hooks are dropped."""
-        self.free(ROOT)
+        """The end of backward: everything gathered is freed, hooks are dropped, what was accumulated whole is reduced."""
+        ledger = self.machine.ledger
+        self.gathered.pop(ROOT, None)
+        self.reducing.clear()
         for inputs in self.kept_inputs:
-            self.machine.ledger.enter("release", inputs.layer)
+            ledger.enter("release", inputs.layer)
             inputs.grad = None
         while self.kept_inputs:
             inputs = self.kept_inputs.pop()
-            self.machine.ledger.enter("release", inputs.layer)
+            ledger.enter("release", inputs.layer)
             del inputs
-        self.machine.ledger.enter("release")
+        for unit in sorted(self.unsharded, reverse=True):
+            ledger.enter("release", unit)
+            whole = self.unsharded.pop(unit)
+            self._share([p for p in self.parameters[unit] if p.node is not None])
+            del whole
+        ledger.enter("release")
+
+    def accumulated(self) -> None:
+        """Gradients that earlier micro-batches left: whole ones where the loop does not synchronise each, else shares."""
+        ledger, sharding = self.machine.ledger, self.setup.sharding
+        for unit, members in self.parameters.items():
+            trained = [p for p in members if p.node is not None]
+            if not trained:
+                continue
+            ledger.enter("accumulated", unit)
+            if sharding.syncs_each:
+                self._share(trained)
+            else:
+                size = sharding.reduce_itemsize if sharding.copies_out else 0
+                nbytes = self._flat(unit, trained) * (size or trained[0].itemsize)
+                self.unsharded[unit] = Storage(ledger, nbytes, "gradients")
 
     def reduced(self, parameter: Parameter) -> None:
-        """A gradient is complete: when it is the last of its unit, reduce-scatter and keep this rank's share."""
-        unit = self._unit(parameter)
+        """A gradient is complete: when it is the last of its unit (a trained leaf is one by itself), reduce-scatter it."""
+        unit = parameter.layer if parameter.layer in self.parameters else ROOT
+        if self.setup.sharding.strategy == "zero3":
+            self._partition(parameter)
+            return
+        if self.setup.sharding.leaves_apart and parameter.kind == "adapter":
+            self._reduce(unit, [parameter])
+            return
         self.pending[unit] -= 1
         if self.pending[unit]:
             return
-        members = [p for p in self.parameters[unit] if p.node is not None]
+        members = self._grouped(unit)
         self.pending[unit] = len(members)
-        self._reduce(members)
+        self._reduce(unit, members)
 
-    def _unit(self, parameter: Parameter) -> int:
-        return parameter.layer if parameter.layer in self.parameters else ROOT
+    def _grouped(self, unit: int) -> list[Parameter]:
+        """The trained parameters of a unit that are reduced together."""
+        apart = self.setup.sharding.leaves_apart
+        return [p for p in self.parameters[unit] if p.node is not None and not (apart and p.kind == "adapter")]
 
-    def _reduce(self, members: list[Parameter]) -> None:
-        """Reduce-scatter: an input buffer in the reduce dtype if that differs, and the sharded gradient in the stored dtype."""
-        m, setup = self.machine, self.setup
-        sharding = setup.sharding
-        total = sum(p.numel for p in members)
-        reduce = sharding.reduce_itemsize or members[0].itemsize
-        buffer = Storage(m.ledger, total * reduce, "communication") if reduce != members[0].itemsize else None
+    def _flat(self, unit: int, members: list[Parameter]) -> int:
+        """Elements of the gradient of these parameters: FSDP1's flat parameter has one as a whole, frozen weights included."""
+        if self.setup.sharding.strategy == "fsdp1" and not self.setup.sharding.leaves_apart:
+            members = self.parameters[unit]
+        return sum(p.numel for p in members)
+
+    def _reduce(self, unit: int, members: list[Parameter]) -> None:
+        """Make the unit's gradient one buffer, reduce-scatter it, keep this rank's share.
+
+        FSDP1: the views' backward concatenates the gradients into the flat parameter's (`split_with_sizes_backward`; zeros for frozen
+        weights), cast to the reduce dtype if that differs. FSDP2: copied into the reduce-scatter's input, which outlives the unit.
+        """
+        m, sharding = self.machine, self.setup.sharding
+        own = members[0].itemsize
+        total = self._flat(unit, members)
+        reduce = sharding.reduce_itemsize or own
+        if sharding.copies_out:
+            if unit in self.unsharded:
+                for parameter in members:
+                    parameter.grad = None
+                return
+            if unit != ROOT:
+                self.gathered.pop(unit, None)
+            self.reducing.clear()
+            self.reducing.append(Storage(m.ledger, total * reduce, "communication"))
+            self._share(members)
+            return
+        zeros = Storage(m.ledger, (total - sum(p.numel for p in members)) * own, "gradients") if len(members) < total else None
+        flat = Storage(m.ledger, total * own, "gradients") if len(self.parameters[unit]) > 1 and len(members) > 1 else None
         for parameter in members:
-            if setup.accumulates and parameter.grad is not None and parameter.grad.numel != parameter.numel:
-                continue
-            size = max(parameter.itemsize, setup.stored_itemsize) if parameter.kind != "adapter" else parameter.itemsize
-            _share_of(m, parameter, sharding.share(parameter.numel), size)
-        del buffer
+            parameter.grad = None
+        del zeros
+        if unit in self.unsharded:
+            return
+        wide = Storage(m.ledger, total * reduce, "communication", aside=True) if reduce != own else None
+        self._share(members)
+        del flat, wide
 
-
-def gradient_buffers(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
-    """Buffers of data-parallel reduction that live across steps.
-
-    DDP: buckets as large as all gradients (`reducer.cpp`), which the gradients are views of with `gradient_as_bucket_view`. ZeRO-2: the
-    reduce bucket, twice with overlap; gradients beyond it are this rank's share only (`stage_1_and_2.py`).
-    """
-    sharding = setup.sharding
-    if sharding.strategy == "ddp" and sharding.world > 1 and trained:
-        if sharding.bucket_view:
-            for parameter in trained:
-                _on_grad(parameter, lambda p: _share_of(m, p, 0, p.itemsize))
-        return [Storage(m.ledger, sum(p.numel * p.itemsize for p in trained), "communication")]
-    if sharding.strategy == "megatron":
-        held = []
-        for parameter in trained:
-            m.ledger.enter("states", parameter.layer)
-            held.append(Storage(m.ledger, parameter.numel * FP32, "gradients"))
-        return held
-    if sharding.is_zero and trained:
-        if sharding.strategy == "zero2":
-            for parameter in trained:
-                _on_grad(parameter, lambda p: _share_of(m, p, sharding.share(p.numel), p.itemsize))
-        copies = 2 if sharding.overlap else 1
-        return [Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize * copies, "communication")]
-    return []
-
-
-def step_in_backward(m: Machine, trained: list[Parameter]) -> None:
-    """Each gradient is used and freed as soon as it is complete (torchtune `optimizer_in_bwd`)."""
-
-    def drop(parameter: Parameter) -> None:
+    def _partition(self, parameter: Parameter) -> None:
+        """ZeRO-3: the gradient moves to the bucket; a full bucket is copied once more (interleaved by rank) and scattered."""
         parameter.grad = None
+        bucket = min(parameter.numel, self.setup.sharding.reduce_bucket or parameter.numel)
+        self.machine.transient(bucket, parameter.itemsize)
+        parameter.grad = Tensor(Storage(self.machine.ledger, 0), 0, parameter.itemsize)
 
-    for parameter in trained:
-        _on_grad(parameter, drop)
+    def _share(self, members: list[Parameter]) -> None:
+        """This rank's part of the gradients, in the dtype of the shards; on the host when the parameters rest there."""
+        sharding = self.setup.sharding
+        for parameter in members:
+            if parameter.grad is not None and parameter.grad.numel != parameter.numel:
+                continue
+            size = max(parameter.itemsize, self.setup.stored_itemsize) if parameter.kind != "adapter" else parameter.itemsize
+            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel), size)
 
 
-def _on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
+def on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
+    """Run `action` after each accumulation into the parameter's gradient."""
     sink = parameter.node
     assert isinstance(sink, Sink)
     sink.on_grad = action
 
 
-def _share_of(m: Machine, parameter: Parameter, share: int, itemsize: int) -> None:
+def share_of(m: Machine, parameter: Parameter, share: int, itemsize: int) -> None:
     """Replace a full gradient by this rank's share of it."""
     before, m.ledger.component = m.ledger.component, "gradients"
     parameter.grad = Tensor(Storage(m.ledger, share * itemsize), share, itemsize)
@@ -137,8 +222,8 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
         groups[parameter.layer if sharding.wrapped else ROOT].append(parameter)
     units = Units(m, setup, dict(groups))
     for unit, members in groups.items():
-        trained = [p for p in members if p.node is not None]
-        units.pending[unit] = len(trained)
-        for parameter in trained:
-            _on_grad(parameter, units.reduced)
+        units.pending[unit] = len(units._grouped(unit))
+        for parameter in members:
+            if parameter.node is not None:
+                on_grad(parameter, units.reduced)
     return units

@@ -1,0 +1,73 @@
+"""Buffers of data-parallel gradient reduction that live across a step, and gradients that are used up on the spot.
+
+Read in torch 2.13 `nn/parallel/distributed.py` and `csrc/distributed/c10d/reducer.cpp` (DDP), DeepSpeed 0.15 `runtime/zero/stage_1_and_2.py` and
+`stage3.py`, Megatron-LM 0.15 `core/distributed/param_and_grad_buffer.py`.
+"""
+
+from __future__ import annotations
+
+from memlint.memory.machine import Machine
+from memlint.memory.setup import Setup
+from memlint.memory.tensor import FP32, Parameter, Storage
+from memlint.memory.units import on_grad, share_of
+
+
+def gradient_buffers(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """The buffers that are there from the first step on."""
+    sharding = setup.sharding
+    if not trained:
+        return []
+    if sharding.strategy == "megatron":
+        return [_in_layer(m, p, p.numel * (setup.grad_itemsize or FP32), "gradients") for p in trained]
+    if sharding.strategy == "ddp" and sharding.world > 1:
+        return _buckets(m, setup, trained)
+    if sharding.strategy == "zero3":
+        return _partitions(m, setup, trained)
+    if sharding.strategy == "zero2":
+        for parameter in trained:
+            on_grad(parameter, lambda p: share_of(m, p, 0 if sharding.offload_optimizer else sharding.share(p.numel), p.itemsize))
+    return []
+
+
+def _in_layer(m: Machine, parameter: Parameter, nbytes: int, component: str) -> Storage:
+    m.ledger.enter("states", parameter.layer)
+    return Storage(m.ledger, nbytes, component)
+
+
+def _buckets(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """DDP: buckets as large as all gradients, which the gradients are views of with `gradient_as_bucket_view`."""
+    if setup.sharding.bucket_view:
+        for parameter in trained:
+            on_grad(parameter, lambda p: share_of(m, p, 0, p.itemsize))
+    return [_in_layer(m, p, p.numel * p.itemsize, "communication") for p in trained]
+
+
+def _partitions(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """ZeRO-3: the bucket (`__ipg_bucket_flat_buffer`) and this rank's gradients (`grad_partitions_flat_buffer`; with an offloaded
+    optimizer on the host)."""
+    sharding = setup.sharding
+    held = []
+    if not sharding.offload_optimizer:
+        size = setup.grad_itemsize
+        held = [_in_layer(m, p, sharding.share(p.numel) * (size or p.itemsize), "gradients") for p in trained]
+    m.ledger.enter("states")
+    return [*held, Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication")]
+
+
+def bucket(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """ZeRO-1 and 2: the reduce buckets (two with overlap), which live while backward runs (`backward`, `_release_ipg_buffers`)."""
+    sharding = setup.sharding
+    if sharding.strategy not in ("zero1", "zero2") or not trained or not sharding.contiguous_gradients:
+        return []
+    copies = 2 if sharding.overlap else 1
+    return [Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication") for _ in range(copies)]
+
+
+def step_in_backward(trained: list[Parameter]) -> None:
+    """Each gradient is used and freed as soon as it is complete (torchtune `optimizer_in_bwd`)."""
+
+    def drop(parameter: Parameter) -> None:
+        parameter.grad = None
+
+    for parameter in trained:
+        on_grad(parameter, drop)
