@@ -87,6 +87,8 @@ class Frameworks(CommandLines):
             return self._trainer(machine, name, call) if not method else None
         if head in OTHER_CLASSES or head in _QUANTIZERS or head in PEFT_CONFIGS:
             return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
+        if name.endswith("train_on_responses_only"):
+            return call.argument("trainer", 0)  # unsloth: the same trainer with labels masked
         if head in unsloth.FAST:
             if method == "from_pretrained":
                 return unsloth.load_fast(head, call)
