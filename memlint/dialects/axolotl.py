@@ -200,9 +200,9 @@ def _quantization(settings: _Settings, held: Fact) -> Facts:
     four, eight = settings.given("load_in_4bit") or off, settings.given("load_in_8bit") or off
 
     def method(in_4: Any, in_8: Any, name: Any) -> str:
-        if boolean(in_4) and name in ("lora", "qlora"):
+        if boolean(in_4) and name == "qlora":
             return "bnb_4bit"
-        return "bnb_8bit" if boolean(in_8) and name in ("lora", "qlora") else "none"
+        return "bnb_8bit" if boolean(in_8) and name == "lora" else "none"
 
     result: Facts = {"quantization.method": derive(method, four, eight, adapter)}
     other = settings.given("model_quantization_config")
@@ -305,6 +305,8 @@ def _loss(settings: _Settings) -> Facts:
                    "loss.kernel": derive(lambda _: "liger_fused_linear_ce", liger)}  # fmt: skip
     elif settings.given("rl", "reward_model", "process_reward_model") is None:
         result["loss.logits"] = default("full", NOTE)
+        if settings.on("flash_attn_cross_entropy"):
+            result["loss.kernel"] = default("triton_ce", f"{NOTE}: flash_attn_cross_entropy")
         chunks = settings.given("chunked_cross_entropy_num_chunks")
         if settings.on("chunked_cross_entropy"):
             result["loss.num_chunks"] = derive(integer, chunks) if chunks else default(8, NOTE)
@@ -389,6 +391,12 @@ def _problems(settings: _Settings) -> tuple[Problem, ...]:
     for key in ("load_in_4bit", "load_in_8bit"):
         if settings.on(key) and adapter is None and not settings.on("relora"):
             refuse("four-bit-without-adapter", f"{key} without an adapter: Axolotl refuses to train quantized weights", key)
+    if adapter is not None and adapter.value == "lora" and settings.on("load_in_4bit"):
+        refuse(
+            "four-bit-needs-qlora", "load_in_4bit has no effect with adapter: lora; set adapter: qlora", "load_in_4bit", "adapter"
+        )
+    if adapter is not None and adapter.value == "qlora" and settings.given("load_in_4bit", "gptq") is None:
+        refuse("four-bit-needs-qlora", "adapter: qlora requires load_in_4bit: true", "adapter")
     if adapter is not None and adapter.value == "qlora" and settings.on("load_in_8bit"):
         refuse("qlora-in-8-bit", "adapter: qlora needs load_in_4bit, not load_in_8bit", "load_in_8bit", "adapter")
     if settings.on("fp16") and settings.on("bf16"):

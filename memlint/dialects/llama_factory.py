@@ -41,7 +41,8 @@ def recognise(document: Document) -> str | None:
     trains = keys & {"do_train", "stage", "per_device_train_batch_size", "learning_rate", "num_train_epochs"}
     if not trains or ("stage" not in keys and "finetuning_type" not in keys):
         return None
-    if "do_train" in keys and (document.text_at("do_train") or "").lower() in ("false", "no", "off"):
+    train = (document.text_at("do_train") or "").lower()
+    if train in ("false", "no", "off") or (not train and keys & {"do_predict", "do_eval"}):
         return None
     return f"has model_name_or_path and {'finetuning_type' if 'finetuning_type' in keys else 'stage'}"
 
@@ -62,6 +63,8 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     model = given(native, "model_name_or_path")
     if model is not None:
         result["model.id"] = derive(text, model)
+    if (fp8 := given(native, "fp8")) is not None and fp8.value is True:
+        result["compute.linear_dtype"] = fp8.with_value("float8")
     attention = given(native, "flash_attn")
     if attention is not None and attention.value != "auto":
         result["model.attention"] = derive(lambda value: _ATTENTION["disabled" if value is False else value], attention)

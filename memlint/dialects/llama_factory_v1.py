@@ -54,6 +54,9 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "parallel.context": setting("dist_config.cp_size" if "dist_config.cp_size" in native else "cp_size", 1, integer),
         "model.attention": setting("flash_attn", "sdpa", lambda value: normalise("model.attention", text(value))),
     }
+    kernels = given(native, "kernel_config.name")
+    liger = kernels is not None and kernels.value == "liger_kernel"
+    result["loss.logits"] = derive(lambda _: "fused", kernels) if kernels is not None and liger else default("full", NOTE)
     batching = given(native, "batching_strategy")
     if batching is not None:
         result["batch.padding_free"] = derive(lambda name: "padding_free" in text(name), batching)

@@ -109,7 +109,9 @@ def test_axolotl_qlora() -> None:
         ("batch_size: 8\ngradient_accumulation_steps: 2\n", "batch-size-twice"),
         ("rl: dpo\nsample_packing: true\n", "packing-with-rl"),
         ("activation_offloading: true\n", "offload-without-checkpointing"),
-        ("adapter: qlora\nload_in_8bit: true\n", "qlora-in-8-bit"),
+        ("adapter: qlora\nload_in_4bit: false\nload_in_8bit: true\n", "qlora-in-8-bit"),
+        ("adapter: lora\nload_in_4bit: true\n", "four-bit-needs-qlora"),
+        ("adapter: qlora\n", "four-bit-needs-qlora"),
     ],
 )
 def test_what_axolotl_refuses_is_a_problem(text: str, name: str) -> None:
