@@ -72,13 +72,13 @@ def unread(document: Document, dialect_name: str, root: Path) -> Iterator[str]:
     native = flatten(document)
     recorded = Recorded(interpolated(native) if dialect.INTERPOLATES else native)
     dialect.facts(recorded, Context(path=document.path, project=Project(root)))
-    blocks = {path.rpartition(".")[0] for path in recorded.asked if "." in path}
+    arguments = known_arguments()
     for path, fact in native.items():
-        whole = isinstance(fact.value, (dict, list)) or re.search(r"\.\d+(?:\.|$)", path)
-        copied = (
-            path.startswith(("fsdp_config.", "deepspeed_config.", "bnb_config_kwargs.")) and path.partition(".")[0] not in blocks
-        )
-        if path not in recorded.asked and not whole and not copied and not (fact.known and fact.value is None):
+        parents = [path[:index] for index, character in enumerate(path) if character == "."]
+        read_whole = any(parent in recorded.asked or parent in COPIED for parent in parents)
+        container = isinstance(fact.value, (dict, list)) or bool(re.search(r"\.\d+(?:\.|$)", path))
+        known = path in recorded.asked or path.partition(".")[0] in arguments
+        if not (known or read_whole or container or (fact.known and fact.value is None)):
             yield path
 
 
