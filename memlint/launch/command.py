@@ -35,5 +35,3 @@ class Command:
     """The file that holds the launch; links in `argv` are resolved from it."""
     accelerate_config: str | None = None
     """Path of the accelerate YAML that the launcher reads, resolved."""
-    deepspeed_config: str | None = None
-    """Path of a DeepSpeed JSON that the launcher (not the script) reads, resolved."""

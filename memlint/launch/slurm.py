@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.shell import Lines, Piece, Value
-from memlint.source import Span
 
 HEADER = re.compile(r"^#SBATCH[ \t]+(.*?)[ \t]*$", re.MULTILINE)
 OPTION = re.compile(r"(?:^|(?<=\s))(--?[A-Za-z][\w-]*)(?:[= \t]*)([^\s#-][^\s#]*)?")
@@ -147,8 +146,3 @@ def _card(options: Mapping[str, Fact]) -> Fact | None:
             if word and find(word) is not None:
                 return fact.with_value(word)
     return None
-
-
-def place(options: Options) -> Span | None:
-    """Where the allocation is written, for messages."""
-    return next((fact.origin[0].span for fact in options.values() if fact.origin), None)

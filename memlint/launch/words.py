@@ -38,10 +38,9 @@ def canonical(name: str) -> str:
     return name.lstrip("-").replace("-", "_")
 
 
-def options(words: Sequence[Fact], flags: frozenset[str], *, interleaved: bool = False) -> Options:
-    """Options up to the first other word (or, `interleaved`, all of them); `flags` take no value."""
+def options(words: Sequence[Fact], flags: frozenset[str]) -> Options:
+    """Options up to the first other word; `flags` take no value."""
     found = Options()
-    rest: list[Fact] = []
     index = 0
     while index < len(words):
         word = words[index]
@@ -56,15 +55,12 @@ def options(words: Sequence[Fact], flags: frozenset[str], *, interleaved: bool =
             else:
                 index += 1
                 found.values[key] = words[index]
-        elif word.status is Status.UNKNOWN and not written and not interleaved:
+        elif word.status is Status.UNKNOWN and not written:
             found.opaque = True
-        elif interleaved:
-            rest.append(word)
         else:
-            rest.extend(words[index:])
+            found.rest = tuple(words[index:])
             break
         index += 1
-    found.rest = tuple(rest)
     return found
 
 

@@ -41,8 +41,6 @@ class Script:
 
     invocations: list[Invocation] = field(default_factory=list)
     written: list[WrittenFile] = field(default_factory=list)
-    truncated: bool = False
-    """The walk was stopped at its bound."""
 
 
 def evaluate(
@@ -98,7 +96,6 @@ class Walk(Control):
     def simple(self, node: Simple, world: World, text: Text) -> list[World]:
         self.steps += 1
         if self.steps > MAX_STEPS:
-            self.script.truncated = True
             return [world]
         if not node.words:
             for assignment in node.assignments:
@@ -133,7 +130,7 @@ class Walk(Control):
         if self._calls >= MAX_CALLS:
             return [world]
         body, text = world.functions[name]
-        outer, shifted = world.arguments, world.shifted
+        outer = world.arguments
         world.arguments = [value for value in arguments if not passes(value)]
         if len(world.arguments) < len(arguments) and outer is None:
             world.arguments = None
@@ -142,7 +139,7 @@ class Walk(Control):
         worlds = self.node(body, world, text)
         self._calls -= 1
         for found in worlds:
-            found.arguments, found.shifted = outer, shifted
+            found.arguments = outer
             for local, value in found.locals.pop().items():
                 if value is None:
                     found.variables.pop(local, None)

@@ -26,8 +26,6 @@ class World:
     """`exit`, `return`, `break` or `continue` when the rest of the block is not reached."""
     assumed: bool = False
     """Inside a branch that is only taken by default: what is set here is a default."""
-    shifted: int = 0
-    """How many of the script's unknown arguments were shifted away."""
     locals: list[dict[str, Value | Array | None]] = field(default_factory=list)
     wrapper: tuple[Value, ...] = ()
     """The words before `bash -c` (`srun --gres=gpu:8`)."""
@@ -42,7 +40,6 @@ class World:
             dict(self.functions),
             self.ended,
             self.assumed,
-            self.shifted,
             [dict(frame) for frame in self.locals],
             self.wrapper,
         )
@@ -67,5 +64,4 @@ class World:
             and self.directory == other.directory
             and self.exported == other.exported
             and self.arguments == other.arguments
-            and self.shifted == other.shifted
         )
