@@ -87,16 +87,18 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     aside: set[int] = set()
     names: dict[str, dict[int, list[int]]] = {phase: defaultdict(list) for phase in counts}
     marks: dict[str, int] = {}
-    for run in runs:
-        copies = range(1)
+    repeated = _repeated(runs)
+    for position, run in enumerate(runs):
+        copies, downwards = range(1), run.phase.endswith("backward")
         if extra and run.layer == MIDDLE:
-            copies = range(extra, -1, -1) if run.phase.endswith("backward") else range(extra + 1)
+            copies = range(extra, -1, -1) if downwards else range(extra + 1)
         marks.setdefault(run.phase, len(stream))
         phases.append((len(stream), run.phase))
         for copy in copies:
             layer = _placed(run.layer, copy, extra)
             own = names[run.phase][layer]
-            for step in run.steps:
+            first = copy == (extra if downwards else 0)
+            for step in run.steps if first else repeated.get(position, run.steps):
                 if isinstance(step, _Allocate):
                     ident = len(sizes)
                     own.append(ident)
@@ -110,6 +112,25 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                     stream.append(-names[step.phase][owner][step.ordinal])
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
     return Events(stream, sizes, components, phases, marks.get("states", begins), begins, frozenset(aside))
+
+
+def _repeated(runs: list[_Run]) -> dict[int, list[_Allocate | _Free]]:
+    """What the later copies of the middle layer do: its successor's steps, whose references reach back over middle layers only.
+
+    The first copy follows on the simulated layers before it, which may hold more or fewer blocks than the middle ones.
+    """
+    places: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for position, run in enumerate(runs):
+        places[run.phase, run.layer].append(position)
+    found: dict[int, list[_Allocate | _Free]] = {}
+    for (phase, layer), positions in places.items():
+        if layer != MIDDLE:
+            continue
+        successors = places.get((phase, MIDDLE - 1 if phase.endswith("backward") else MIDDLE + 1), [])
+        for position, successor in zip(positions, successors, strict=False):
+            if [type(step) for step in runs[position].steps] == [type(step) for step in runs[successor].steps]:
+                found[position] = runs[successor].steps
+    return found
 
 
 def _placed(layer: int, copy: int, extra: int) -> int:
