@@ -218,7 +218,7 @@ def _trainer(native: Native, context: Context) -> Facts:
 def _deepspeed(native: Native, result: Facts, context: Context) -> Facts:
     """`deepspeed` is a preset of `swift/config` or a path."""
     preset = given(native, "deepspeed")
-    if preset is None or not preset.known or preset.value not in _PRESETS:
+    if preset is None or not preset.known or not isinstance(preset.value, str) or preset.value not in _PRESETS:
         return linked(preset, result, context)
     stage, optimizer, params = _PRESETS[preset.value]
     config = {"zero_optimization.stage": preset.with_value(stage)}
