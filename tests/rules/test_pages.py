@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,29 @@ def test_good(rule: Rule, case: Case, tmp_path: Path, monkeypatch: pytest.Monkey
     assert not result.errors
     assert result.assessments, "nothing was recognised as a training run"
     assert [f for f in result.findings if f.code == rule.code or f.severity is not Severity.INFO] == []
+
+
+@pytest.mark.parametrize(("rule", "case"), [pair for pair in CASES if pair[1].kind == "bad"], ids=identity)
+def test_a_comment_on_its_line_silences_a_bad_case(
+    rule: Rule, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [line.split(":")[:2] for line in (case.expected or "").splitlines()]
+    if rule.code.startswith("MEM2"):
+        assert places  # memlint's own findings about comments and files are not silenced by comments
+        return
+    texts = {**case.beside, case.name: case.text}
+    for path, line in places:
+        lines = texts[path].splitlines()
+        sign = "//" if path.endswith(".json") else "#"
+        if lines[int(line) - 1].endswith("\\"):  # nothing may follow a continuation
+            lines.insert(0, f"{sign} memlint: file-ignore[{rule.code}] a reason")
+        else:
+            lines[int(line) - 1] += f"  {sign} memlint: ignore[{rule.code}] a reason"
+        texts[path] = "\n".join(lines) + "\n"
+    silenced = replace(case, text=texts.pop(case.name), beside=texts)
+    result = lint(silenced, tmp_path, monkeypatch)
+    assert rule.code not in {finding.code for finding in result.findings}
+    assert {finding.reason for finding in result.suppressed if finding.code == rule.code} == {"a reason"}
 
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
