@@ -64,7 +64,9 @@ def recognise(document: Document) -> str | None:
 
 def facts(native: Native, context: Context | None = None) -> Facts:
     """Canonical facts of an engine configuration (flattened: `zero_optimization.stage`). Values left to `"auto"` are absent."""
-    return {"framework.name": fixed("deepspeed"), **engine_facts(native, (context or Context()).versions)}
+    context = context or Context()
+    context.note(_problems(native))
+    return {"framework.name": fixed("deepspeed"), **engine_facts(native, context.versions)}
 
 
 def engine_facts(native: Native, versions: Versions | None = None) -> Facts:
@@ -145,9 +147,22 @@ def linked(link: Fact | None, training: Facts, context: Context) -> Facts:
     span = link.origin[0].span if link.origin else None
     config = {name: fact.through(span, "linked by deepspeed") for name, fact in flatten(document).items()}
     added, problems = plugin_facts(config, training, context.versions)
-    context.note((*document.problems, *problems))
+    context.note((*document.problems, *_problems(config), *problems))
     context.sites.append(Site(NAME, "json", document.root.span))
     return added
+
+
+def _problems(native: Native) -> tuple[Problem, ...]:
+    """What the engine refuses (`runtime/config.py`)."""
+    states = [given(native, "fp16.enabled"), given(native, "bf16.enabled") or given(native, "bfloat16.enabled")]
+    if all(state is not None and state.known and state.value is True for state in states):
+        spans = [
+            state.origin[0].span for state in states if state is not None and state.origin and state.origin[0].span is not None
+        ]
+        if spans:
+            message = "fp16 and bf16 are both enabled: DeepSpeed refuses that"
+            return (Problem("fp16-and-bf16-both", message, spans[0], tuple(spans[1:])),)
+    return ()
 
 
 def _flat(fact: Fact) -> dict[str, Fact]:

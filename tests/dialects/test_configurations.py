@@ -110,7 +110,7 @@ def test_axolotl_qlora() -> None:
         ("rl: dpo\nsample_packing: true\n", "packing-with-rl"),
         ("activation_offloading: true\n", "offload-without-checkpointing"),
         ("adapter: qlora\nload_in_4bit: false\nload_in_8bit: true\n", "qlora-in-8-bit"),
-        ("adapter: lora\nload_in_4bit: true\n", "four-bit-needs-qlora"),
+        ("adapter: lora\nload_in_4bit: true\n", "four-bit-without-effect"),
         ("adapter: qlora\n", "four-bit-needs-qlora"),
     ],
 )
@@ -399,6 +399,11 @@ def test_accelerate_counts_processes_over_all_machines() -> None:
 def test_accelerate_refuses_an_unknown_key() -> None:
     run = run_of("distributed_type: FSDP\nnum_processes: 2\nmixed_precison: bf16\n")
     assert problems(run) == [("unknown-key", 3)]
+
+
+def test_deepspeed_refuses_two_half_precisions() -> None:
+    run = run_of('{"zero_optimization": {"stage": 2},\n "fp16": {"enabled": true},\n "bf16": {"enabled": true}}', "ds.json")
+    assert problems(run) == [("fp16-and-bf16-both", 2)]
 
 
 def test_deepspeed_refuses_an_unknown_zero_key_and_json_comments() -> None:

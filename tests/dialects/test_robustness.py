@@ -60,7 +60,7 @@ def text_of(path: Path, content: Any) -> str:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: "-".join(path.parts[-2:]))
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_strange_values_never_break_a_reader(path: Path, data: st.DataObject) -> None:
     content = load(path)
     if not isinstance(content, dict):
