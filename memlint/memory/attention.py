@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from memlint.memory import ops
 from memlint.memory.autograd import Grads
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, Parameter, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Storage, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Shape:
     softcap: bool = False
     sinks: Parameter | None = None
     """A learned logit per head that joins the scores (GPT-OSS)."""
+    head_major: bool = False
+    """Queries come out of a concatenation, head by head: the flash kernel's result has their layout and has to be copied."""
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax (Llama and most since); else it stays in the stream's dtype (GPT-2, BERT)."""
     repeats_kv: bool | None = None
@@ -65,7 +67,7 @@ def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tens
         shape = _expanded(shape)
     if q.itemsize == FP32 and shape.heads != shape.kv_heads:
         return math(m, q, k, v, shape, mask)  # no float32 kernel takes grouped heads (sdp_utils.cpp)
-    if mask is not None or q.itemsize == FP32:
+    if mask is not None or q.itemsize == FP32 or shape.value_dim != shape.head_dim:
         return efficient(m, q, k, v, shape, mask)
     return flash(m, q, k, v, shape)
 
@@ -120,7 +122,8 @@ def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
         del softmax_d, accumulator
         return dq, dk, dv
 
-    return m.tape.record(out, (q, k, v), rule, (q.storage, k.storage, v.storage, out.storage, lse, *_philox(m)))
+    out = m.tape.record(out, (q, k, v), rule, (q.storage, k.storage, v.storage, out.storage, lse, *_philox(m)))
+    return ops.copy(m, out) if shape.head_major else out
 
 
 def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
@@ -180,7 +183,28 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
         weights = ops.add(m, weights, bias)
     elif m.mask is not None or shape.causal:
         weights = ops.shift(m, weights)
+    if shape.sinks is not None:
+        return _with_sinks(m, weights, shape.sinks, v, shape)
     return mix(m, weights, q.itemsize, v, shape)
+
+
+def _with_sinks(m: Machine, weights: Tensor, sinks: Parameter, v: Tensor, shape: Shape) -> Tensor:
+    """GPT-OSS: one more column of scores; the row's maximum is subtracted, softmax in the stream's dtype, the column dropped."""
+    rows = shape.batch * shape.heads * shape.queries
+    itemsize = weights.itemsize
+    column = m.tape.record(Tensor(sinks.storage, rows, itemsize), (sinks,), lambda g: (m.new(shape.heads, itemsize),))
+    combined = ops.concat(m, (weights, column))
+    del weights
+    index = m.new(rows, INT64)
+    numel = combined.numel
+    top = m.tape.record(m.new(rows, itemsize), (combined,), lambda g: (m.new(numel, itemsize),), (index.storage,))
+    combined = ops.subtract(m, combined, top)
+    del top, index
+    probabilities = ops.softmax(m, combined, itemsize)
+    del combined
+    dropped = ops.dropout(m, ops.narrow(m, probabilities, shape.scores), shape.dropout)
+    out = _product(m, dropped, ops.autocast(m, v), shape.out)
+    return ops.copy(m, out)
 
 
 def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:

@@ -40,6 +40,8 @@ class Builder:
     layer: int = -1
     parent: str = ""
     """Which part of a block the next linears belong to: `attn` or `mlp`."""
+    translated: frozenset[str] = frozenset()
+    """Target names that PEFT takes to mean stacked parameters; linears of these names are then not adapted."""
     parameters: list[Parameter] = field(default_factory=list)
     extra: list[Storage] = field(default_factory=list)
     """Memory that is held but is no parameter: quantisation statistics, buffers."""
@@ -116,7 +118,7 @@ class Builder:
             layer.quantised = Quantised(setup.quantization, setup.compute_itemsize)
         if bias:
             layer.bias = self.vector(f"{name}.bias", fout)
-        if setup.adapter and self.targets(name, head):
+        if setup.adapter and name not in self.translated and self.targets(name, head):
             self._adapt(layer, copies)
         return layer
 

@@ -58,12 +58,16 @@ def checkpointed(
     m.kept, m.products = ([], 0) if setup.checkpointing == "selective_op" else (None, 0)
     out = block(m, x, context)
     kept, m.kept = m.kept or [], None
+    if setup.compiled and m.products % 2 and kept:
+        # The block's last product only feeds an addition: compiled code keeps what backward reads, nothing else.
+        kept.pop()
     tape.enabled, m.has_graph = enabled, True
     if out.storage is x.storage:
         out = Tensor(out.storage, out.numel, out.itemsize)
     numel, itemsize = x.numel, x.itemsize
     held: list[Storage] = [] if setup.checkpoint_offload else [x.storage]
     context_held = [] if context is None else [context]
+    masks = [m.mask]
     frozen = any(p.node is None for p in units.parameters.get(index, ())) if units is not None else False
     keeps = frozen and setup.reentrant and setup.sharding.keeps_frozen_inputs
 
@@ -76,8 +80,9 @@ def checkpointed(
         tape.enabled = True
         casts, m.casts = m.casts, {}
         held_before = len(m.held)
+        m.mask = masks.pop()
         result = block(m, inputs, context_held[0] if context_held else None)
-        m.casts = casts
+        m.casts, m.mask = casts, None
         tape.enabled = False
         backward(tape, result, g)
         del result

@@ -89,8 +89,9 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     ledger.enter("forward")
     labels = Storage(ledger, m.tokens * INT64)
     ids = Storage(ledger, m.tokens * INT64)
-    if setup.padding_mask:
-        m.mask = attention.make_mask(m, BYTE if setup.stack.boolean_masks else setup.weight_itemsize)
+    eager = setup.attention == "eager"
+    if setup.padding_mask or (eager and model.causal and setup.stack.pads):
+        m.mask = attention.make_mask(m, BYTE if setup.stack.boolean_masks and not eager else setup.weight_itemsize)
     old = len(m.held)
     # 1F1B: the first stage has as many micro-batches under way as there are stages.
     waiting = [forward(m, setup, model, units) for _ in range(setup.sharding.pipeline - 1 if setup.stage == "first" else 0)]

@@ -216,7 +216,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
             v = apply(m, singles[2], x)
         q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, softcap=softcap,
-                      sinks=sinks)
+                      sinks=sinks, head_major=style.rope_concatenates or rotary.share < 1.0)
         mixed = attend(m, q, k, v, shape)
         del q, k, v
         return apply(m, out, mixed)

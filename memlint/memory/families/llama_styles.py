@@ -24,6 +24,8 @@ class Style:
     scales_embedding: bool = False
     scales_residual: bool = False
     scales_logits: bool = False
+    rope_concatenates: bool = False
+    """Rotated and plain part of a head are joined by `cat` even when nothing is left plain."""
     softcap: bool = False
     sinks: bool = False
     """A learned logit per head that takes part in the softmax (GPT-OSS)."""
@@ -51,7 +53,7 @@ STYLES = {
     "olmo": Style(norm="bare"),
     "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
     "olmo3": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
-    "phi3": Style(fused_qkv=True, fused_gate_up=True, names=("qkv_proj", "", "", "o_proj", "gate_up_proj", "", "down_proj")),
+    "phi3": Style(rope_concatenates=True, fused_qkv=True, fused_gate_up=True, names=("qkv_proj", "", "", "o_proj", "gate_up_proj", "", "down_proj")),
     "cohere": Style(norm="cohere", parallel=True, scales_logits=True),
     "cohere2": Style(norm="cohere", parallel=True, scales_logits=True),
     "starcoder2": Style(norm="layer", norm_bias=True, gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,

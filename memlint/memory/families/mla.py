@@ -57,7 +57,8 @@ def latent_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, 
         kv = apply(m, kv_out, kv)
         k_nope, v = ops.split(m, kv, (rows * heads * nope, rows * heads * value))
         k = _joined(m, k_nope, k_rot, rows * heads * head_dim)
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, value, float(a.dropouts.get("attention_dropout", 0.0)))
+        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, value, float(a.dropouts.get("attention_dropout", 0.0)),
+                      head_major=True)
         mixed = attend(m, q, k, v, shape)
         del q, k, v, q_pass, q_rot, kv, k_rot, k_nope, compressed
         return apply(m, out, mixed)

@@ -35,4 +35,6 @@ class Model:
     hidden: int = 0
     classes: int = 0
     """Width of the logits: the vocabulary or the number of labels."""
+    causal: bool = True
+    """Positions see only what comes before them: eager attention then has a mask even without padding."""
     extras: dict[str, int] = field(default_factory=dict)

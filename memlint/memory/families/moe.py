@@ -57,7 +57,7 @@ SPARSE = {
     "granitemoe": Sparse("late_softmax", adapted=False, style=Style(scales_embedding=True, scales_residual=True, scales_logits=True)),
     "deepseek_v2": Sparse("deepseek_v2", True, False, "plain", attention=mla.latent_attention),
     "deepseek_v3": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
-    "glm4_moe": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False)),
+    "glm4_moe": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False, rope_concatenates=True)),
     "phimoe": Sparse("sparsemixer", normalises=False, adapted=False,
                      style=Style(norm="layer", norm_bias=True)),
     "gpt_oss": Sparse("gpt_oss", router_bias=True, clamps=True, adapted=False, style=Style(norm="rms_promoted", sinks=True)),
@@ -67,12 +67,19 @@ SPARSE = {
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The decoder with `layers` blocks, dense ones where the configuration has them."""
     sparse = SPARSE[a.model_type]
+    if sparse.adapted and not _has_loop(b, sparse):
+        b.translated = frozenset(sparse.listed)
 
     def feed_forward(b: Builder, a: Architecture, style: Style, index: int) -> Part:
         return experts_of(b, a, sparse) if is_sparse(a.config, index) else mlp_of(b, a, style, index)
 
     rotary = mla.rotary_of(a) if sparse.attention is mla.latent_attention else None
     return decoder(b, a, layers, sparse.style, sparse.attention, feed_forward, rotary)
+
+
+def _has_loop(b: Builder, sparse: Sparse) -> bool:
+    """Experts are layers of their own."""
+    return b.setup.stack.transformers < (5, 0) and not sparse.clamps
 
 
 def is_sparse(config: Mapping[str, Any], index: int) -> bool:
@@ -98,10 +105,10 @@ def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
     count = number_of_experts(a.config)
     top_k = int(a.config.get("num_experts_per_tok") or 2)
     inner = int(a.config.get("moe_intermediate_size") or a.intermediate_size or 0)
-    normalises = bool(a.config.get("norm_topk_prob")) if sparse.normalises is None else sparse.normalises
+    normalises = bool(a.config.get("norm_topk_prob", sparse.router == "sigmoid")) if sparse.normalises is None else sparse.normalises
     act = a.activation or "silu"
     shared = _shared(b, a, sparse, inner)
-    if b.setup.stack.transformers < (5, 0) and not sparse.clamps:
+    if _has_loop(b, sparse):
         return _looped(b, a, sparse, count, top_k, inner, normalises, shared)
     gate, *listed = sparse.listed
     router = b.stack("gate", 1, hidden, count, (gate,) if sparse.adapted else (), "router")
@@ -118,7 +125,7 @@ def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
         weights, chosen = route(m, sparse, x, stacked(m, router), router_bias, count, top_k, normalises)
         gate_up, out = stacked(m, both), stacked(m, down)
         rows = x.numel // hidden * top_k
-        permutation, places = _sorted(m, chosen, rows, top_k)
+        order, permutation, places = m.new(rows, INT64), m.new(rows, INT64), m.new(rows, INT64)
         picked = ops.gather(m, x, places, rows * hidden)
         del places
         weights = ops.gather(m, weights, permutation, rows)
@@ -126,11 +133,11 @@ def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
         projected = ops.grouped_mm(m, picked, gate_up, offsets, rows * 2 * inner)
         del picked
         if both.bias is not None:
-            projected = _biased(m, projected, both.bias, chosen)
+            projected = _biased(m, projected, both.bias, order)
         projected = clamped_glu(m, projected) if sparse.clamps else glu(m, projected, act)
         projected = ops.grouped_mm(m, projected, out, offsets, rows * hidden)
         if down.bias is not None:
-            projected = _biased(m, projected, down.bias, chosen)
+            projected = _biased(m, projected, down.bias, order)
         weighted = ops.mul(m, projected, weights)
         inverse = m.new(rows, INT64)
         weighted = ops.gather(m, weighted, inverse, rows * hidden)
@@ -143,17 +150,9 @@ def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
     return feed_forward
 
 
-def _sorted(m: Machine, chosen: Tensor, rows: int, top_k: int) -> tuple[Tensor, Tensor]:
-    """`sort` of the chosen experts, and the token that each sorted slot belongs to."""
-    order = m.new(rows, INT64)
-    permutation = m.new(rows, INT64)
-    del order
-    return permutation, m.new(rows, INT64)
-
-
-def _biased(m: Machine, x: Tensor, bias: Parameter, chosen: Tensor) -> Tensor:
+def _biased(m: Machine, x: Tensor, bias: Parameter, expert: Tensor) -> Tensor:
     """`x.add_(bias[expert])`."""
-    rows = ops.gather(m, bias, chosen, x.numel)
+    rows = ops.gather(m, bias, expert, x.numel)
     numel, itemsize = x.numel, x.itemsize
     return m.tape.record(Tensor(x.storage, numel, itemsize), (x, rows), lambda g: (g, g))
 
