@@ -393,7 +393,10 @@ def _problems(settings: _Settings) -> tuple[Problem, ...]:
             refuse("four-bit-without-adapter", f"{key} without an adapter: Axolotl refuses to train quantized weights", key)
     if adapter is not None and adapter.value == "lora" and settings.on("load_in_4bit"):
         refuse(
-            "four-bit-needs-qlora", "load_in_4bit has no effect with adapter: lora; set adapter: qlora", "load_in_4bit", "adapter"
+            "four-bit-without-effect",
+            "load_in_4bit has no effect with adapter: lora; set adapter: qlora",
+            "load_in_4bit",
+            "adapter",
         )
     if adapter is not None and adapter.value == "qlora" and settings.given("load_in_4bit", "gptq") is None:
         refuse("four-bit-needs-qlora", "adapter: qlora requires load_in_4bit: true", "adapter")

@@ -76,7 +76,9 @@ OTHERS = {
         "model_name_or_path: a/b\nadapter_name_or_path: x\ntemplate: llama3\nfinetuning_type: lora\nexport_dir: out\n"
     ),
     "LLaMA-Factory chat": "model_name_or_path: a/b\ntemplate: llama3\ninfer_backend: huggingface\nfinetuning_type: lora\n",
-    "LLaMA-Factory prediction": "model_name_or_path: a/b\nstage: sft\ndo_predict: true\nfinetuning_type: lora\ncutoff_len: 2048\n",
+    "LLaMA-Factory prediction": (
+        "model_name_or_path: a/b\nstage: sft\ndo_predict: true\nfinetuning_type: lora\ncutoff_len: 2048\n"
+    ),
     "torchtune generation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nmax_new_tokens: 300\ndtype: bf16\n",
     "torchtune evaluation": "model:\n  _component_: torchtune.models.llama2.llama2_7b\nbatch_size: 8\ntasks: [truthfulqa]\n",
     "Ludwig for inference": (
