@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from memlint.dialects.axolotl_settings import NOTE, Settings, refused
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
-from memlint.facts import Fact, Problem, choices, default, fixed
+from memlint.facts import Fact, choices, default, fixed
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
 
 NAME = "axolotl"
 FRAGMENT = False
 INTERPOLATES = False
-NOTE = "axolotl 067b021c8b default"
 
 _CERTAIN = frozenset({"micro_batch_size", "sequence_len", "sample_packing", "datasets", "lora_target_linear", "rl",
                       "val_set_size",
@@ -50,7 +50,7 @@ def recognise(document: Document) -> str | None:
 def facts(native: Native, context: Context | None = None) -> Facts:
     """Canonical facts of an Axolotl configuration."""
     context = context or Context()
-    settings = _Settings(native)
+    settings = Settings(native)
     result = _defaulted(settings)
     result |= rename(native, {
         "model.id": ("base_model", text),
@@ -80,30 +80,11 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     frozen = given(native, "unfrozen_parameters")
     if frozen is not None:
         result["trainable.modules"] = derive(names, frozen)
-    context.note(_problems(settings))
+    context.note(refused(settings))
     return result
 
 
-class _Settings:
-    """The given values over Axolotl's own defaults."""
-
-    def __init__(self, native: Native) -> None:
-        self.native = native
-
-    def given(self, *names_: str) -> Fact | None:
-        return given(self.native, *names_)
-
-    def get(self, name: str, otherwise: Any) -> Fact:
-        """The value, or Axolotl's default."""
-        return given(self.native, name) or default(otherwise, NOTE)
-
-    def on(self, name: str) -> bool:
-        """Whether a switch is certainly on."""
-        fact = given(self.native, name)
-        return fact is not None and fact.known and str(fact.value).lower() in ("true", "1", "yes")
-
-
-def _defaulted(settings: _Settings) -> Facts:
+def _defaulted(settings: Settings) -> Facts:
     accumulation = settings.given("gradient_accumulation_steps")
     total, micro = settings.given("batch_size"), settings.get("micro_batch_size", 1)
     if accumulation is None and total is not None:
@@ -129,7 +110,7 @@ def _defaulted(settings: _Settings) -> Facts:
     return result
 
 
-def _precision(settings: _Settings) -> Facts:
+def _precision(settings: Settings) -> Facts:
     """`precision` and `model.dtype` as `resolve_dtype` and the trainer builder make them, with and without bf16 on the card."""
     bf16 = settings.get("bf16", "auto")
     if bf16.known and bf16.value == "auto":
@@ -157,7 +138,7 @@ def _precision(settings: _Settings) -> Facts:
     return {"precision": derive(lambda pair: pair[0], both), "model.dtype": derive(lambda pair: pair[1], both)}
 
 
-def _adapter(settings: _Settings) -> Facts:
+def _adapter(settings: Settings) -> Facts:
     method = settings.get("adapter", "none")
     dora = settings.given("peft_use_dora")
     result: Facts = {"adapter.method": derive(
@@ -190,7 +171,7 @@ def _method(name: Any) -> str:
     return "none" if name in (None, "", "none") else str(name).replace("-", "_")
 
 
-def _quantization(settings: _Settings, held: Fact) -> Facts:
+def _quantization(settings: Settings, held: Fact) -> Facts:
     """Only an adapter quantizes: `load_in_4bit` with `qlora`, `load_in_8bit` with `lora` (`_set_quantization_config`)."""
     off = default(False, NOTE)
     adapter = settings.get("adapter", "none")
@@ -222,7 +203,7 @@ def _quantization(settings: _Settings, held: Fact) -> Facts:
     return result
 
 
-def _checkpointing(settings: _Settings) -> Facts:
+def _checkpointing(settings: Settings) -> Facts:
     """`gradient_checkpointing` (also `offload`), and activation offloading, which needs it."""
     switch = settings.get("gradient_checkpointing", False)
     result: Facts = {
@@ -248,7 +229,7 @@ def _checkpointing(settings: _Settings) -> Facts:
     return result
 
 
-def _attention(settings: _Settings) -> Facts:
+def _attention(settings: Settings) -> Facts:
     chosen = settings.given("attn_implementation")
     if chosen is not None:
         return {"model.attention": derive(lambda v: normalise("model.attention", _ATTENTION.get(text(v), v)), chosen)}
@@ -259,7 +240,7 @@ def _attention(settings: _Settings) -> Facts:
     return {}
 
 
-def _evaluation(settings: _Settings, result: Facts) -> Facts:
+def _evaluation(settings: Settings, result: Facts) -> Facts:
     """Evaluation needs data (`val_set_size` or `test_datasets`) and a rhythm (steps, or a strategy)."""
     size = settings.get("val_set_size", 0)
     rhythm = settings.given("evals_per_epoch", "eval_steps", "eval_strategy", "evaluation_strategy")
@@ -284,7 +265,7 @@ def _evaluation(settings: _Settings, result: Facts) -> Facts:
     return facts_
 
 
-def _loss(settings: _Settings) -> Facts:
+def _loss(settings: Settings) -> Facts:
     """Cut cross entropy (a plugin, on unless switched off) and Liger's fused linear cross entropy avoid the logits."""
     plugins = settings.given("plugins")
     loaded = (
@@ -313,7 +294,7 @@ def _loss(settings: _Settings) -> Facts:
     return result
 
 
-def _objective(settings: _Settings) -> Facts:
+def _objective(settings: Settings) -> Facts:
     """`rl`, the reward models, else language modelling; a reference model for full-parameter DPO and its like."""
     method = settings.given("rl")
     for name, objective in (("reward_model", "reward"), ("process_reward_model", "prm")):
@@ -340,7 +321,7 @@ def _objective(settings: _Settings) -> Facts:
     }
 
 
-def _parallel(settings: _Settings, result: Facts, context: Context) -> Facts:
+def _parallel(settings: Settings, result: Facts, context: Context) -> Facts:
     native = settings.native
     deepspeed = settings.given("deepspeed")
     if deepspeed is not None:
@@ -375,47 +356,6 @@ def _product(*sizes: Any) -> int:
     for size in sizes:
         product *= max(integer(size), 1)
     return product
-
-
-def _problems(settings: _Settings) -> tuple[Problem, ...]:
-    """What the schema refuses (`utils/schemas/validation.py`)."""
-    found: list[Problem] = []
-
-    def refuse(name: str, message: str, *keys: str) -> None:
-        facts_ = [fact for fact in (settings.given(key) for key in keys) if fact is not None]
-        spans = [fact.origin[0].span for fact in facts_ if fact.origin and fact.origin[0].span is not None]
-        if spans:
-            found.append(Problem(name, message, spans[0], tuple(spans[1:])))
-
-    adapter = settings.given("adapter")
-    for key in ("load_in_4bit", "load_in_8bit"):
-        if settings.on(key) and adapter is None and not settings.on("relora"):
-            refuse("four-bit-without-adapter", f"{key} without an adapter: Axolotl refuses to train quantized weights", key)
-    if adapter is not None and adapter.value == "lora" and settings.on("load_in_4bit"):
-        refuse(
-            "four-bit-without-effect",
-            "load_in_4bit has no effect with adapter: lora; set adapter: qlora",
-            "load_in_4bit",
-            "adapter",
-        )
-    if adapter is not None and adapter.value == "qlora" and settings.given("load_in_4bit", "gptq") is None:
-        refuse("four-bit-needs-qlora", "adapter: qlora requires load_in_4bit: true", "adapter")
-    if adapter is not None and adapter.value == "qlora" and settings.on("load_in_8bit"):
-        refuse("qlora-in-8-bit", "adapter: qlora needs load_in_4bit, not load_in_8bit", "load_in_8bit", "adapter")
-    if settings.on("fp16") and settings.on("bf16"):
-        refuse("fp16-and-bf16-both", "fp16 and bf16 are both on: bf16 wins, fp16 has no effect", "fp16", "bf16")
-    engines = [settings.given("deepspeed"), settings.given("fsdp", "fsdp_config")]
-    if all(engine is not None and engine.known and engine.value for engine in engines):
-        refuse("deepspeed-and-fsdp", "deepspeed and fsdp cannot be used together", "deepspeed", "fsdp_config", "fsdp")
-    if settings.given("batch_size") is not None and settings.given("gradient_accumulation_steps") is not None:
-        refuse("batch-size-twice", "set only one of gradient_accumulation_steps and batch_size", "batch_size",
-               "gradient_accumulation_steps")  # fmt: skip
-    if settings.on("sample_packing") and settings.given("rl") is not None:
-        refuse("packing-with-rl", "sample_packing does not work with rl", "sample_packing", "rl")
-    offload = settings.given("activation_offloading")
-    if offload is not None and offload.known and offload.value and settings.get("gradient_checkpointing", False).value is False:
-        refuse("offload-without-checkpointing", "activation_offloading requires gradient_checkpointing", "activation_offloading")
-    return tuple(found)
 
 
 _WRITE = {
