@@ -144,11 +144,13 @@ def _engine(machine: Machine, collected: Collected, facts: dict[str, Fact], engi
     facts["framework.name"] = fixed("deepspeed", call.span)
     config = call.argument("config") or call.argument("config_params")
     if config is None:
-        for args in instances(call.kwargs.get("args")):
+        for args in instances(call.argument("args", 0)):
             linked = args.slots.get("deepspeed_config")
             config = linked if isinstance(linked, Fact) and linked.value is not None else None
     if config is None:
-        facts["parallel.strategy"] = unknown("deepspeed.initialize gets no configuration that is followed", call.span)
+        facts["parallel.strategy"] = unknown("DeepSpeed's configuration is left to the launch", call.span)
+        if facts.get("optimizer.name") is None or facts["optimizer.name"].status is Status.UNKNOWN:
+            facts["optimizer.name"] = unknown("the optimizer may be in DeepSpeed's configuration", call.span)
         return
     added = _config(collected, config)
     own = call.kwargs.get("optimizer")

@@ -37,6 +37,7 @@ from memlint.read.pyeval.builtins import attributes_of
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
+from memlint.read.pyeval.options import Option
 from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Opaque, Symbol, Table, opaque, possible
 from memlint.source import Span
 
@@ -233,7 +234,7 @@ class Frameworks(CommandLines):
         if root == "deepspeed" and tail == "initialize":
             return self._engine(machine, call)
         if root == "deepspeed" and tail == "add_config_arguments":
-            return call.args[0] if call.args else None
+            return _deepspeed_options(machine, call)
         return self._kept(machine, name, tail, call)
 
     def _kept(self, machine: Machine, name: str, tail: str, call: Call) -> Fact | None:
@@ -498,6 +499,17 @@ class Frameworks(CommandLines):
                     or tail in _QUANTIZERS or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto")))
                     or tail in {"get_peft_model", "prepare_model_for_kbit_training", "is_bfloat16_supported"})  # fmt: skip
         return False
+
+
+def _deepspeed_options(machine: Machine, call: Call) -> Fact | None:
+    """`deepspeed.add_config_arguments(parser)` (deepspeed 0.19.8, `__init__._add_core_arguments`)."""
+    parser = call.argument("parser", 0)
+    for instance in instances(parser):
+        config = Option("deepspeed_config", ("--deepspeed_config",), call.span)
+        switch = Option("deepspeed", ("--deepspeed",), call.span, fixed(False), action="true")
+        machine.write(instance, ".option:deepspeed", switch)
+        machine.write(instance, ".option:deepspeed_config", config)
+    return parser
 
 
 def _hyperparameters(machine: Machine, owner: Instance, call: Call) -> Fact:

@@ -538,8 +538,8 @@ def _setdefault_env(machine: Machine, call: Call) -> Fact | None:
     return None
 
 
-def _ceil(value: Any) -> int:
-    return int(math.ceil(value))
+def _ceil(value: float) -> int:
+    return math.ceil(value)
 
 
 def _log2(value: Any) -> float:

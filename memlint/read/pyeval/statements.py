@@ -319,6 +319,13 @@ def _matches(machine: Machine, subject: Fact, pattern: ast.pattern) -> Fact:
         if pattern.name:
             machine.write(machine.frame.scope, pattern.name, subject)
         return _matches(machine, subject, pattern.pattern) if pattern.pattern else fixed(True)
+    if isinstance(pattern, ast.MatchSequence) and isinstance(subject.value, Array) and subject.known:
+        items, parts = subject.value.items, pattern.patterns
+        if not subject.value.open and not any(isinstance(p, ast.MatchStar) for p in parts):
+            if len(items) != len(parts):
+                return fixed(False, span)
+            tests = tuple(_matches(machine, item, part) for item, part in zip(items, parts, strict=True))
+            return combine(lambda *values: all(values), tests, span, "match")
     for inner in ast.walk(pattern):
         if isinstance(inner, ast.MatchAs) and inner.name:
             machine.write(machine.frame.scope, inner.name, opaque("a matched part", "match", (subject,), span))
