@@ -86,7 +86,7 @@ def _type(native: Native) -> Fact | None:
     for flag, kind in (("use_deepspeed", "DEEPSPEED"), ("use_fsdp", "FSDP"), ("use_megatron_lm", "MEGATRON_LM"),
                        ("multi_gpu", "MULTI_GPU")):  # fmt: skip
         fact = given(native, flag)
-        if fact is not None and fact.known and boolean(fact.value):
+        if fact is not None and derive(boolean, fact).value is True:
             return fact.with_value(kind)
     return derive(lambda value: str(value).upper(), stated) if stated is not None else None
 

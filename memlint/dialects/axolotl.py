@@ -162,7 +162,7 @@ def _adapter(settings: Settings) -> Facts:
     if saved is not None:
         result["adapter.modules_to_save"] = derive(names, saved)
     cast = settings.given("peft_autocast_adapter_dtype")
-    if cast is None or not cast.known or boolean(cast.value):
+    if cast is None or derive(boolean, cast).value is not False:
         result["adapter.dtype"] = default("float32", "peft 0.21.2: autocast_adapter_dtype")
     return result
 
@@ -254,7 +254,8 @@ def _evaluation(settings: Settings, result: Facts) -> Facts:
     on = derive(enabled, data, rhythm or default(None, NOTE))
     if on.known and on.value is False:
         # which of the two switches it off is what a person would look at
-        origin = data.origin if not (tests or number(size.value or 0)) else (rhythm or data).origin
+        has_data = derive(lambda sets: enabled(sets, "steps"), data).value is True
+        origin = (rhythm or data).origin if has_data else data.origin
         on = Fact(False, data.status if rhythm is not None or tests is None else on.status, origin)
     facts_: Facts = {"eval.enabled": on}
     batch = settings.given("eval_batch_size")
