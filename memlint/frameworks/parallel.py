@@ -7,7 +7,7 @@ from typing import Any
 from memlint.facts import Fact, Origin, Status, default, fixed
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import plain
-from memlint.read.pyeval.values import Call, Function, Instance, Symbol, possible
+from memlint.read.pyeval.values import Function, Instance, Native, Symbol, possible
 
 _WRAPPERS = {
     "DistributedDataParallel": "ddp", "DDP": "ddp", "DataParallel": "dp", "FullyShardedDataParallel": "fsdp1", "FSDP": "fsdp1",
@@ -82,19 +82,11 @@ def wrap_policy(policy: Fact | None, span: Any) -> Fact:
 
 
 def _policy_name(value: Any) -> str:
-    if isinstance(value, Symbol):
+    if isinstance(value, (Symbol, Function)):
         return value.name
-    if isinstance(value, Function):
-        return value.name
-    name = getattr(value, "name", "")
-    call = getattr(value, "call", None)
-    parts = [name if isinstance(name, str) else ""]
-    if isinstance(call, Call):
-        parts += [_policy_name(v) for fact in call.args for v in possible(fact)]
-    target = getattr(value, "target", None)
-    if isinstance(target, Fact):
-        parts += [_policy_name(v) for v in possible(target)]
-    return " ".join(parts)
+    inner = value.parts if isinstance(value, Native) else value.call.args if isinstance(value, Instance) else ()
+    own = value.library if isinstance(value, Instance) else ""
+    return " ".join([own, *(_policy_name(v) for fact in inner for v in possible(fact))])
 
 
 def mixed_precision(policy: Fact | None, span: Any) -> dict[str, Fact]:

@@ -1,5 +1,6 @@
 """The abstract interpreter on small programs. Expected values are what Python itself computes, or what a person would say."""
 
+# ruff: noqa: E501 - embedded programs keep their lines
 from __future__ import annotations
 
 import time
@@ -150,7 +151,10 @@ UNKNOWN = [
     ("import data\nx = data.size()", "result of `data.size(...)` is not known"),
     ("n = 0\nfor b in loader():\n    n += 1\nx = n", "`n` changes in the loop at line 3"),
     ("def f(n):\n    return f(n + 1)\nx = f(0)", "calls itself too deeply"),
-    ("import argparse\np = argparse.ArgumentParser()\np.add_argument('--m', required=True)\nx = p.parse_args().m", "--m has no default"),
+    (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--m', required=True)\nx = p.parse_args().m",
+        "--m has no default",
+    ),
     ("x = {'a': 1}['b']", "no key 'b'"),
     ("x = 1 / 0", "division by zero"),
     ("x = int('twelve')", "conversion fails"),

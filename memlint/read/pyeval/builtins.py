@@ -443,7 +443,7 @@ def _partial(machine: Machine, call: Call) -> Fact | None:
         merged = Call(call.name, (*args, *later.args), {**kwargs, **later.kwargs}, later.span, later.open or call.open)
         return machine.call(target, merged)
 
-    return fixed(Native("partial", invoke), call.span)
+    return fixed(Native("partial", invoke, (target, *args)), call.span)
 
 
 def _namespace(machine: Machine, call: Call) -> Fact | None:

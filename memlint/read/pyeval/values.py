@@ -263,6 +263,8 @@ class Native:
 
     name: str
     invoke: Callable[[Call], Fact]
+    parts: tuple[Fact, ...] = ()
+    """What it was made from (the function of a `partial`)."""
 
 
 @dataclass(slots=True, eq=False)
