@@ -53,8 +53,8 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     Small requests are counted, not placed: together they are below 0.1 % of a step. Raises `DoesNotComplete` when `capacity`
     bytes do not suffice.
     """
-    loading, states, steady = _phases(events)
-    small = -(-_small_peak(events) // SMALL_SEGMENT) * SMALL_SEGMENT
+    loading, states, steady = cut(events)
+    small = -(-small_bytes(events) // SMALL_SEGMENT) * SMALL_SEGMENT
     limit = None if capacity is None else capacity - small
     sizes, aside = events.sizes, events.aside
     main: list[tuple[int, int, _Block]] = []
@@ -113,19 +113,19 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                     after.next.previous = block
             block.free = True
             insort(cached, (block.size, block.address, block))
-    return Replay(peak_allocated + _small_peak(events), peak_reserved + small)
+    return Replay(peak_allocated + small_bytes(events), peak_reserved + small)
 
 
-def _phases(events: Events) -> tuple[list[int], list[int], list[int]]:
+def cut(events: Events) -> tuple[list[int], list[int], list[int]]:
     """The large events of loading, of the optimizer states, and of a step."""
     sizes, stream = events.sizes, events.stream
     large = [event if sizes[abs(event)] > SMALL else 0 for event in stream]
-    cut = (slice(0, events.states_begin), slice(events.states_begin, events.step_begins), slice(events.step_begins, None))
-    loading, states, steady = (list(filter(None, large[part])) for part in cut)
+    parts = (slice(0, events.states_begin), slice(events.states_begin, events.step_begins), slice(events.step_begins, None))
+    loading, states, steady = (list(filter(None, large[part])) for part in parts)
     return loading, states, steady
 
 
-def _small_peak(events: Events) -> int:
+def small_bytes(events: Events) -> int:
     """The most that small requests hold together."""
     sizes = events.sizes
     steps = (sizes[event] if event > 0 else -sizes[-event] for event in events.stream if sizes[abs(event)] <= SMALL)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
-from memlint.memory import allocator, timeline
+from memlint.memory import allocator, expandable, timeline
 from memlint.memory.effects import effects
 from memlint.memory.program import Program, record
 from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
@@ -103,12 +103,14 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
 def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> _Figures:
     program, events = _events(setup, architecture)
     peaks = tuple(timeline.peaks(events))
-    replayed = allocator.replay(events)
+    replayed = expandable.replay(events) if setup.expandable_segments else allocator.replay(events)
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
     allocated = max(peak, replayed.allocated)
     reserved = max(replayed.reserved, allocated)
     required = reserved
-    if gpu is not None and allocated < gpu.capacity_bytes - gpu.context_bytes < reserved * 1.1:
+    if setup.expandable_segments:
+        required = allocated
+    elif gpu is not None and allocated < gpu.capacity_bytes - gpu.context_bytes < reserved * 1.1:
         required = allocator.smallest_capacity(events, allocated, reserved)
     elif reserved > allocated:
         required = (allocated + reserved) // 2

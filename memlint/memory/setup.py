@@ -89,6 +89,7 @@ class Setup:
     math_sdpa: bool
     """The card has no fused attention kernel for half inputs."""
     sharding: Sharding
+    expandable_segments: bool
     stage: str
     """only, first or last pipeline stage."""
     stored_itemsize: int
@@ -257,6 +258,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         vocabulary=vocabulary,
         workspace=workspace_bytes(gpu),
         sharding=sharding,
+        expandable_segments=bool(facts.get("hardware.expandable_segments", stack.expandable_segments)),
         stage="only",
         stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,
         math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",

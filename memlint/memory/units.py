@@ -195,7 +195,7 @@ class Units:
             if parameter.grad is not None and parameter.grad.numel != parameter.numel:
                 continue
             size = max(parameter.itemsize, self.setup.stored_itemsize) if parameter.kind != "adapter" else parameter.itemsize
-            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel), size)
+            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel), size, aside=True)
 
 
 def on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
@@ -205,10 +205,10 @@ def on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
     sink.on_grad = action
 
 
-def share_of(m: Machine, parameter: Parameter, share: int, itemsize: int) -> None:
-    """Replace a full gradient by this rank's share of it."""
+def share_of(m: Machine, parameter: Parameter, share: int, itemsize: int, aside: bool = False) -> None:
+    """Replace a full gradient by this rank's share of it (FSDP allocates it on the reduce-scatter's stream)."""
     before, m.ledger.component = m.ledger.component, "gradients"
-    parameter.grad = Tensor(Storage(m.ledger, share * itemsize), share, itemsize)
+    parameter.grad = Tensor(Storage(m.ledger, share * itemsize, aside=aside), share, itemsize)
     m.ledger.component = before
 
 
@@ -226,4 +226,19 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
         for parameter in members:
             if parameter.node is not None:
                 on_grad(parameter, units.reduced)
+    if sharding.strategy == "fsdp1":
+        _flatten(m, groups)
     return units
+
+
+def _flatten(m: Machine, groups: dict[int, list[Parameter]]) -> None:
+    """FSDP1 moves each unit to the card, concatenates it to its flat parameter and keeps a shard (`_init_utils.py`,
+    `_move_module_to_device`; `_flat_param.py`, `_init_flat_param_and_metadata`, `shard`); the root comes last."""
+    for unit in sorted(groups, key=lambda unit: (unit == ROOT, unit)):
+        m.ledger.enter("load", unit)
+        whole = [Storage(m.ledger, p.numel * p.itemsize, "weights") for p in groups[unit]]
+        flat = Storage(m.ledger, sum(storage.nbytes for storage in whole), "weights")
+        whole.reverse()
+        while whole:
+            whole.pop()
+        del flat

@@ -70,6 +70,8 @@ class Stack:
     """`zero_grad` fills gradients with zeros instead of dropping them: the default before torch 2.0."""
     eager_context: bool
     """CUDA loads every kernel at start: before lazy module loading (CUDA 11.7, torch 1.13)."""
+    expandable_segments: bool
+    """The framework's launch script sets `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: torchtitan since 22 October 2024 (`run_llama_train.sh`, `run_train.sh`)."""
     old: bool
     """Before mid-2024 (torch before 2.3): kernels whose temporaries have not been read."""
 
@@ -111,6 +113,7 @@ def stack_of(run: TrainingRun) -> Stack:
         foreach_by_default=torch >= (2, 0) and name != "torchtune",
         zeroes_in_place=torch < (2, 0) or transformers < (4, 26),
         eager_context=transformers < (4, 25) or torch < (1, 13),
+        expandable_segments=name == "torchtitan" and not re.search(r"2024-(0\d|10)", str(versions.get("torchtitan") or "")),
         old=torch < (2, 3) or transformers < (4, 40),
     )
 
