@@ -10,6 +10,7 @@ of memory, every segment that is wholly free is returned to the driver and the r
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from dataclasses import dataclass
 from itertools import accumulate, chain
 
@@ -60,6 +61,7 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     main: list[tuple[int, int, _Block]] = []
     other: list[tuple[int, int, _Block]] = []
     live: dict[int, _Block] = {}
+    waiting: deque[_Block] = deque()
     reserved = allocated = peak_reserved = peak_allocated = next_address = 0
     for event in chain(loading, steady, states, steady):
         if event > 0:
@@ -95,8 +97,15 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
             live[event] = block
         else:
             block = live.pop(-event)
-            cached = other if -event in aside else main
             allocated -= block.size
+            if -event in aside:
+                cached = other
+                waiting.append(block)
+                if len(waiting) <= events.lag:
+                    continue
+                block = waiting.popleft()
+            else:
+                cached = main
             before, after = block.previous, block.next
             if before is not None and before.free:
                 del cached[bisect_left(cached, (before.size, before.address))]

@@ -58,6 +58,7 @@ class Sharding:
     """ZeRO-3 steps this many elements of a rank's partition at a time (`sub_group_size`, DeepSpeed 0.19 `runtime/zero/config.py`)."""
     syncs_each: bool = True
     """Each micro-batch's gradients are reduced; else whole ones accumulate until the last one (`no_sync`)."""
+    leaves_wrapped: bool = False
     leaves_apart: bool = True
     """Trained leaves (adapters) are units of their own; else a block's flat parameter mixes frozen and trained weights."""
 
@@ -132,6 +133,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         sequence_parallel=bool(value("parallel.sequence_parallel", False)),
         contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),
         syncs_each=_syncs_each(run, strategy),
+        leaves_wrapped=bool(value("parallel.wrap_trainable_leaves", False)),
         leaves_apart=not value("parallel.mixed_frozen_flat", False),
     )
 

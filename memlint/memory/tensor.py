@@ -28,7 +28,7 @@ class Ledger:
     block. `segments` are `(first event, phase, layer)`; `layer` is the decoder layer the events belong to, or -1.
     """
 
-    __slots__ = ("aside", "component", "components", "events", "prefix", "segments", "sizes")
+    __slots__ = ("aside", "component", "components", "events", "lag", "prefix", "segments", "sizes")
 
     def __init__(self) -> None:
         self.events: list[int] = []
@@ -39,6 +39,8 @@ class Ledger:
         self.prefix = ""
         self.aside: set[int] = set()
         """Blocks allocated on another stream than the computation's: the allocator keeps a pool for each stream."""
+        self.lag = 0
+        """How many of these, though freed, still wait for the computation's stream before the allocator can hand them out again."""
 
     def enter(self, phase: str, layer: int = -1) -> None:
         """Start a new segment: the events from here on belong to this phase and layer."""

@@ -35,6 +35,8 @@ class Events:
     step_begins: int
     aside: frozenset[int] = frozenset()
     """Blocks of another stream's pool."""
+    lag: int = 0
+    """Freed blocks of that pool that cannot be used yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                     owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
                     stream.append(-names[step.phase][owner][step.ordinal])
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
-    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, frozenset(aside))
+    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, frozenset(aside), ledger.lag)
 
 
 def _repeated(runs: list[_Run]) -> dict[int, list[_Allocate | _Free]]:

@@ -213,7 +213,11 @@ def share_of(m: Machine, parameter: Parameter, share: int, itemsize: int, aside:
 
 
 def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | None:
-    """Group the parameters into units and hook their gradients; None when weights are not sharded."""
+    """Group the parameters into units and hook their gradients; None when weights are not sharded.
+
+    FSDP1's rate limiter lets two all-gathers be under way before the computation has released what the one before used
+    (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them.
+    """
     sharding = setup.sharding
     if not sharding.shards_weights:
         return None
@@ -227,6 +231,7 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
             if parameter.node is not None:
                 on_grad(parameter, units.reduced)
     if sharding.strategy == "fsdp1":
+        m.ledger.lag = 1 if sharding.leaves_wrapped else 2
         _flatten(m, groups)
     return units
 
