@@ -68,8 +68,7 @@ def checkpointed(
     held: list[Storage] = [] if setup.checkpoint_offload else [x.storage]
     context_held = [] if context is None else [context]
     masks = [m.mask]
-    frozen = any(p.node is None for p in units.parameters.get(index, ())) if units is not None else False
-    keeps = frozen and setup.reentrant and setup.sharding.keeps_frozen_inputs
+    keeps = units is not None and index in units.frozen and setup.reentrant
 
     def rule(g: Tensor) -> tuple[Tensor | None, ...]:
         _enter(m, units, index)

@@ -135,7 +135,7 @@ def drop(m: Machine, waiting: list[Tensor]) -> None:
 
 def accumulated(m: Machine, setup: Setup, units: Units | None, trained: list[Parameter]) -> None:
     """The gradients that earlier micro-batches of the same step left behind: a rank's share where they are sharded."""
-    if units is not None:
+    if units is not None and units.parameters:
         units.accumulated()
         return
     ledger, sharding = m.ledger, setup.sharding

@@ -46,8 +46,6 @@ class Sharding:
     bucket_view: bool = False
     keeps_last: bool = False
     """The last block stays gathered between forward and backward (torchtitan)."""
-    keeps_frozen_inputs: bool = False
-    """FSDP1 hooks a frozen unit on its inputs and keeps them, with their gradients, until backward ends."""
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
@@ -125,7 +123,6 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none",
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
         keeps_last=value("parallel.last_layer_resharded") is False,
-        keeps_frozen_inputs=strategy == "fsdp1",
         tensor=tensor,
         pipeline=pipeline,
         context=context,

@@ -36,6 +36,8 @@ class Units:
     """FSDP2: the last reduce-scatter's input, which lives until the next unit's."""
     unsharded: dict[int, Storage] = field(default_factory=dict)
     """Whole gradients of a unit that earlier micro-batches left behind where they are not synchronised."""
+    frozen: frozenset[int] = frozenset()
+    """Units that FSDP1 hooks on their inputs, since nothing in them is trained."""
     kept_inputs: list[Parameter] = field(default_factory=list)
     """Checkpointed inputs (with their gradients) that FSDP1's hooks hold until backward ends."""
 
@@ -219,12 +221,18 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
     (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them.
     """
     sharding = setup.sharding
-    if not sharding.shards_weights:
+    if not sharding.shards_weights and sharding.strategy != "fsdp1":
         return None
     groups: dict[int, list[Parameter]] = defaultdict(list)
     for parameter in parameters:
         groups[parameter.layer if sharding.wrapped else ROOT].append(parameter)
-    units = Units(m, setup, dict(groups))
+    units = Units(m, setup, dict(groups) if sharding.shards_weights else {})
+    if sharding.strategy == "fsdp1":
+        _flatten(m, groups)
+        if sharding.leaves_apart:
+            units.frozen = frozenset(unit for unit, members in groups.items() if any(p.node is None for p in members))
+    if not sharding.shards_weights:  # NO_SHARD
+        return units
     for unit, members in groups.items():
         units.pending[unit] = len(units._grouped(unit))
         for parameter in members:
@@ -232,7 +240,6 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
                 on_grad(parameter, units.reduced)
     if sharding.strategy == "fsdp1":
         m.ledger.lag = 1 if sharding.leaves_wrapped else 2
-        _flatten(m, groups)
     return units
 
 
