@@ -12,7 +12,7 @@ from memlint.dialects.axolotl_settings import NOTE, Settings, refused
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, soften, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
 from memlint.facts import Fact, choices, default, fixed
 from memlint.facts.keys import normalise
@@ -262,7 +262,7 @@ def _evaluation(settings: Settings, result: Facts) -> Facts:
     if batch is not None:
         facts_["eval.batch_size"] = derive(integer, batch)
     elif on.value is not False:
-        facts_["eval.batch_size"] = default(result["batch.micro_batch_size"].value, NOTE)
+        facts_["eval.batch_size"] = soften(result["batch.micro_batch_size"], NOTE)
     return facts_
 
 

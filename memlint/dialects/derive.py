@@ -111,9 +111,12 @@ def rename(native: Native, table: Mapping[str, tuple[str, Callable[[Any], Any]]]
 
 
 def soften(fact: Fact, note: str) -> Fact:
-    """The same fact as a default (the input does not state it; it follows from other defaults)."""
+    """The same fact as a default: the input does not state it, it follows from what `fact` states.
+
+    Its first origin is the note, not a place: a fix must not write the value where the other one stands.
+    """
     status = Status.DEFAULT if fact.status is Status.FIXED else fact.status
-    return replace(fact, status=status, origin=(*fact.origin, Origin(None, note)))
+    return replace(fact, status=status, origin=(Origin(None, note), *fact.origin))
 
 
 # ---- conversions of values ----

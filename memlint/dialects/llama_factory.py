@@ -12,7 +12,7 @@ from typing import Any
 from memlint.dialects import hf_arguments
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, text
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, soften, text
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE
 from memlint.facts import Fact, Problem, default, fixed, unknown
 from memlint.read.document import Document
@@ -128,7 +128,7 @@ def _adapter(native: Native, tuning: Fact) -> Facts:
         rank, alpha = _or(native, "lora_rank", 8, integer), given(native, "lora_alpha")
         result |= {
             "adapter.r": rank,
-            "adapter.alpha": derive(number, alpha) if alpha else default(_twice(rank), f"{NOTE}: twice the rank"),
+            "adapter.alpha": derive(number, alpha) if alpha else soften(derive(lambda r: 2 * r, rank), f"{NOTE}: twice the rank"),
             "adapter.dropout": _or(native, "lora_dropout", 0.0, number),
             "adapter.target_modules": _or(native, "lora_target", "all-linear", _targets),
         }
@@ -136,10 +136,6 @@ def _adapter(native: Native, tuning: Fact) -> Facts:
     if saved is not None and tuning.value in ("lora", "oft"):
         result["adapter.modules_to_save"] = derive(_listed, saved)
     return result
-
-
-def _twice(rank: Fact) -> Any:
-    return 2 * rank.value if rank.known else None
 
 
 def _listed(value: Any) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, soften, text
 from memlint.facts import Fact, default, fixed
 from memlint.read.document import Document
 
@@ -59,7 +59,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         alpha = given(native, "adapter.alpha")
         result |= {
             "adapter.r": rank,
-            "adapter.alpha": derive(number, alpha) if alpha else default(2 * rank.value if rank.known else None, NOTE),
+            "adapter.alpha": derive(number, alpha) if alpha else soften(derive(lambda r: 2 * r, rank), NOTE),
             "adapter.dropout": setting("adapter.dropout", 0.05, number),
         }
         modules = given(native, "adapter.target_modules")

@@ -85,5 +85,6 @@ def test_an_explicit_null_counts_as_absent() -> None:
 
 
 def test_softening_never_makes_an_unknown_known() -> None:
-    assert soften(fixed(1, A), "follows").status is Status.DEFAULT
+    soft = soften(fixed(1, A), "follows")
+    assert (soft.status, soft.origin[0].span, soft.origin[1].span) == (Status.DEFAULT, None, A)
     assert soften(unknown("x"), "follows").status is Status.UNKNOWN

@@ -71,6 +71,7 @@ def test_strange_values_never_break_a_reader(path: Path, data: st.DataObject) ->
         for key, fact in run.facts.items():
             assert key in KEYS, key
             assert fact.values or (fact.status is Status.UNKNOWN and fact.reason), key
+            assert None not in fact.values, key
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: "-".join(path.parts[-2:]))
