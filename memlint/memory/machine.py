@@ -44,7 +44,8 @@ class Machine:
     """Outputs that selective checkpointing keeps, while a block runs forward under it."""
     products: int = 0
     """Matrix products so far in that block."""
-    casts: dict[int, Tensor] = field(default_factory=dict)
+    casts: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
+    """The cached casts by their weight's ident: (layer of the weight, cast)."""
     mask: Tensor | None = None
 
     @property
@@ -83,7 +84,10 @@ class Machine:
 
     def end_autocast(self) -> None:
         """Leave the autocast region: the cached weight casts go, unless the graph saved them."""
-        self.casts.clear()
+        for ident, layer in [(ident, layer) for ident, (layer, _) in self.casts.items()]:
+            self.ledger.enter("release", layer)
+            del self.casts[ident]
+        self.ledger.enter("release")
 
 
 def start(batch: int, sequence: int) -> Machine:

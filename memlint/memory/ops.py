@@ -29,8 +29,8 @@ def autocast(m: Machine, x: Tensor) -> Tensor:
         return cast(m, x, m.autocast)
     ident = x.storage.ident
     if ident not in m.casts:
-        m.casts[ident] = cast(m, x, m.autocast)
-    return m.casts[ident]
+        m.casts[ident] = (x.layer, cast(m, x, m.autocast))
+    return m.casts[ident][1]
 
 
 def copy(m: Machine, x: Tensor) -> Tensor:

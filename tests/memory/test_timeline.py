@@ -1,0 +1,97 @@
+"""Repeating the middle layer gives the same events as simulating every layer: peaks and what is left over agree exactly."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from memlint.facts import TrainingRun, fixed
+from memlint.memory import program, timeline
+from memlint.memory.setup import setup_of
+from memlint.models import from_config
+from memlint.source import Span
+
+LAYERS = 9
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 688,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": LAYERS,
+    "vocab_size": 1000,
+}
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 256,
+    "intermediate_size": 688,
+    "num_attention_heads": 4,
+    "num_hidden_layers": LAYERS,
+    "vocab_size": 1000,
+}
+
+PRECISIONS = {
+    "fp32": {"precision": "fp32", "model.dtype": "float32"},
+    "amp": {"precision": "bf16-mixed", "model.dtype": "float32"},
+    "bf16": {"precision": "bf16-true", "model.dtype": "bfloat16"},
+}
+TUNINGS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "lora": {"adapter.method": "lora", "adapter.r": 8, "adapter.target_modules": "all-linear", "adapter.dropout": 0.1},
+    "qlora": {
+        "adapter.method": "lora",
+        "adapter.target_modules": "all-linear",
+        "quantization.method": "bnb_4bit",
+        "framework.versions": {"bitsandbytes": "0.42.0"},
+    },
+}
+CHECKPOINTING = {
+    "off": {"checkpointing.enabled": False},
+    "reentrant": {"checkpointing.enabled": True, "checkpointing.use_reentrant": True},
+    "not reentrant": {"checkpointing.enabled": True, "checkpointing.use_reentrant": False},
+    "selective": {"checkpointing.enabled": True, "checkpointing.mode": "selective_op"},
+}
+LOOPS: dict[str, dict[str, Any]] = {
+    "one GPU": {},
+    "accumulating": {"batch.gradient_accumulation_steps": 4},
+    "own loop": {"framework.name": "pytorch", "batch.packing": True},
+    "ddp": {"parallel.strategy": "ddp", "parallel.gpus": 4},
+    "fsdp1": {"parallel.strategy": "fsdp1", "parallel.gpus": 4},
+    "fsdp2": {"parallel.strategy": "fsdp2", "parallel.gpus": 4, "batch.gradient_accumulation_steps": 2},
+    "zero2": {"parallel.strategy": "zero2", "parallel.gpus": 4},
+    "zero3": {"parallel.strategy": "zero3", "parallel.gpus": 4},
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "precision", "tuning", "checkpointing", "loop"),
+    list(product(("llama", "bert"), PRECISIONS, TUNINGS, CHECKPOINTING, LOOPS)),
+)
+def test_repetition_equals_simulation(config: str, precision: str, tuning: str, checkpointing: str, loop: str) -> None:
+    architecture = from_config(LLAMA if config == "llama" else BERT)
+    facts = {
+        "batch.micro_batch_size": 2,
+        "batch.sequence_length": 256,
+        "objective": "causal_lm" if config == "llama" else "sequence_classification",
+        "framework.name": "transformers",
+        **PRECISIONS[precision],
+        **TUNINGS[tuning],
+        **CHECKPOINTING[checkpointing],
+        **LOOPS[loop],
+    }
+    run = TrainingRun("run.yaml", Span("run.yaml", 1), {key: fixed(value) for key, value in facts.items()})
+    setup = setup_of(run, architecture, None, [])
+    whole = program.record(setup, architecture, LAYERS)
+    few = program.record(setup, architecture, timeline.SIMULATED)
+    simulated = timeline.unrolled(whole.ledger, LAYERS, LAYERS)
+    repeated = timeline.unrolled(few.ledger, timeline.SIMULATED, LAYERS)
+    assert timeline.peaks(repeated) == timeline.peaks(simulated)
+    assert _left_over(repeated) == _left_over(simulated)
+
+
+def _left_over(events: timeline.Events) -> int:
+    """Bytes still allocated at the end of the step."""
+    return sum(events.sizes[event] if event > 0 else -events.sizes[-event] for event in events.stream)
