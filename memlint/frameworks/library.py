@@ -489,6 +489,10 @@ class Frameworks(CommandLines):
         if machine.observing:
             record_block(self.collected, step, span)
 
+    def interesting(self, text: str) -> bool:
+        """See `Library.interesting`: tokenizer calls and blocks of grouped texts are what counts there."""
+        return "max_length" in text or "block" in text or "group" in text
+
     def provides(self, root: str, name: str) -> bool:
         """See `Library.provides`."""
         if root.startswith("fastcore"):

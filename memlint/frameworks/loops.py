@@ -12,6 +12,7 @@ from typing import Any
 
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks import accelerators
+from memlint.frameworks.batches import tensor_shape
 from memlint.frameworks.contexts import autocast_mode, without_gradients
 from memlint.frameworks.freezing import trainable_modules
 from memlint.frameworks.lengths import sequence_length
@@ -247,7 +248,9 @@ def loader_facts(loader: Instance, sites: list[Site]) -> dict[str, Fact]:
 def _batch(event: Event, calls: list[Opaque], sites: list[Site]) -> dict[str, Fact]:
     loaders = _loaders(event, calls)
     if not loaders:
-        return {"batch.micro_batch_size": unknown("the batches do not come from a DataLoader", event.span)}
+        return tensor_shape(event.target) or {
+            "batch.micro_batch_size": unknown("the batches do not come from a DataLoader", event.span)
+        }
     facts = [loader_facts(loader, sites)["batch.micro_batch_size"] for loader in loaders[:2]]
     return {"batch.micro_batch_size": facts[0] if len(facts) == 1 else merge(facts)}
 

@@ -164,7 +164,9 @@ def _unknown_result(machine: Machine, owner: Fact | None, name: str, call: Call)
 
 def observe(machine: Machine, function: Function) -> None:
     """Look into a function that somebody else calls, with unknown arguments, and undo what it does."""
-    if any(frame.function is function for frame in machine.frames):
+    if machine.observing or any(frame.function is function for frame in machine.frames):
+        return
+    if not machine.library.interesting(function.home.text.text):
         return
     machine.shadow += 1
     machine.observing += 1

@@ -126,6 +126,10 @@ class Library:
     def strided(self, machine: Machine, step: Fact, span: Span) -> None:
         """Something is cut in blocks of `step` members."""
 
+    def interesting(self, text: str) -> bool:
+        """Whether functions of a module with this text are worth looking into when somebody else calls them."""
+        return False
+
     def provides(self, root: str, name: str) -> bool:
         """Whether `from root import *` is known to bring a name."""
         return False
