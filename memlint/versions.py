@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from memlint.facts import Fact, default
+
 
 class Pin(NamedTuple):
     """A version and the place that says so (`requirements.txt:3`, `newest known`)."""
@@ -69,6 +71,14 @@ class Versions:
     def note(self, library: str) -> str:
         """`transformers 5.24.0`, for the origin of a default."""
         return f"{library} {self.of(library).version}"
+
+    def fact(self) -> Fact | None:
+        """`framework.versions`: what is pinned, with each place; None when nothing is, and the newest known hold."""
+        if not self.pins:
+            return None
+        pins = sorted(self.pins.items())
+        where = ", ".join(f"{library} {pin.version} ({pin.where})" for library, pin in pins)
+        return default({library: pin.version for library, pin in pins}, where)
 
 
 def versions_for(path: str, pinned: Mapping[str, str] | None = None) -> Versions:

@@ -110,6 +110,9 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
     pinned = getattr(project, "pinned", None) or {}
     context = Context(versions_for(document.path, pinned), document.path, project)
     facts = dialect.facts(native, context)
+    pinned_versions = context.versions.fact()
+    if pinned_versions is not None:
+        facts["framework.versions"] = pinned_versions
     if not dialect.FRAGMENT:  # what follows from a part of a run waits for the rest
         facts = settle(facts)
     kind = "json" if _is_json(document.path) else "yaml"

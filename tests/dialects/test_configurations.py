@@ -431,6 +431,8 @@ def test_a_pinned_library_version_decides_the_defaults(tmp_path: Path) -> None:
     run = run_of(text, str(file), Project.around(str(file)))
     assert values(run, "checkpointing.enabled", "precision", "optimizer.name") == (False, "fp32", "adamw_torch")
     assert "trl 0.11.4" in run.facts["batch.packing"].origin[-1].note
+    assert run.value("framework.versions") == {"transformers": "4.46.3", "trl": "0.11.4"}
+    assert "transformers 4.46.3 (requirements.txt:2)" in run.facts["framework.versions"].origin[0].note
 
 
 def test_run_yaml_dotted_and_nested() -> None:
