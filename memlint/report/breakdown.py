@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memlint.memory.result import COMPONENTS, Estimate, Interval
 from memlint.report.style import VERDICT_COLOURS, Style
-from memlint.report.text import size
+from memlint.report.text import MIB, size
 
 BAR = 36
 NAMES = {"optimizer_states": "optimizer states", "context": "CUDA context"}
@@ -34,14 +34,14 @@ def verdict_words(verdict: str, style: Style) -> str:
 
 
 def components(estimate: Estimate) -> list[tuple[str, int]]:
-    """What the peak consists of, by the names people read, in the order of every report; the CUDA context last."""
+    """What the peak consists of, by the names people read, in the order of every report; less than a MiB is left out."""
     rows = [(name, estimate.components.get(name, 0)) for name in (*COMPONENTS, "context")]
     rows += [(name, count) for name, count in estimate.components.items() if name not in dict(rows)]
     context = estimate.components.get("context", 0)
     missing = estimate.allocated.expected - (sum(estimate.components.values()) - context)
     if missing > estimate.allocated.expected // 100:
         rows.append(("not attributed", missing))
-    return [(NAMES.get(name, name), count) for name, count in rows if count]
+    return [(NAMES.get(name, name), count) for name, count in rows if count >= MIB]
 
 
 def component_rows(estimate: Estimate, style: Style) -> list[str]:

@@ -67,7 +67,7 @@ def _run(run: TrainingRun, style: Style) -> str:
     lines = [style.bold(place(run.span))]
     if run.dialect:
         why = f": {plain(run.recognised_by)}" if run.recognised_by else ""
-        lines.append(f"  read as {plain(run.dialect)}{why}")
+        lines.append(f"  read as {plain(str(run.value('framework.name', run.dialect)))}{why}")
     others = [file for file in run.files if file != run.path]
     if others:
         lines.append(f"  together with {', '.join(plain(file) for file in others)}")

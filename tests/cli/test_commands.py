@@ -98,9 +98,10 @@ def test_estimate_json_is_estimate_v1(memlint: Memlint) -> None:
             assert 0 < low <= expected <= high
             assert isinstance(expected, int)
         assert estimate["peak_phase"] in {phase["phase"] for phase in estimate["timeline"]}
-        # Components (without the context, which is no allocation) add up to what is allocated at the peak.
+        # Components (without the context, which is no allocation) add up to what is allocated at the peak, but for the
+        # unused ends of the allocator's blocks (below 1 MiB each).
         parts = sum(count for name, count in estimate["components"].items() if name != "context")
-        assert parts == pytest.approx(estimate["peak_allocated_bytes"]["expected"], rel=0.02)
+        assert parts == pytest.approx(estimate["peak_allocated_bytes"]["expected"], rel=0.06)
 
 
 def test_facts_json_is_facts_v1(memlint: Memlint) -> None:
