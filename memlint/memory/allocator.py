@@ -51,6 +51,8 @@ class _Block:
 def replay(events: Events, capacity: int | None = None, expandable: bool = False) -> Replay:
     """Run loading, a first step (optimizer states appear at its end) and a second, steady step.
 
+    A program that recorded a first step of its own has it before the states.
+
     Small requests are counted, not placed: together they are below 0.1 % of a step. Raises `DoesNotComplete` when `capacity`
     bytes do not suffice.
     """
@@ -63,7 +65,8 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     live: dict[int, _Block] = {}
     waiting: deque[_Block] = deque()
     reserved = allocated = peak_reserved = peak_allocated = next_address = 0
-    for event in chain(loading, steady, states, steady):
+    steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
+    for event in chain(*steps):
         if event > 0:
             size = sizes[event]
             cached = other if event in aside else main

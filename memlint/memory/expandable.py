@@ -94,7 +94,8 @@ def replay(events: Events) -> Replay:
     live: dict[int, _Block] = {}
     allocated = peak = 0
     loading, states, steady = cut(events)
-    for event in chain(loading, steady, states, steady):
+    steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
+    for event in chain(*steps):
         if event > 0:
             block = (other if event in aside else main).allocate(sizes[event])
             live[event] = block

@@ -44,6 +44,8 @@ class Machine:
     """Outputs that selective checkpointing keeps, while a block runs forward under it."""
     products: int = 0
     """Matrix products so far in that block."""
+    outputs: list[Tensor] = field(default_factory=list)
+    """What a loop's names still hold of the step before: its model's outputs, until the next step's take their place."""
     casts: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
     """The cached casts by their weight's ident: (layer of the weight, cast)."""
     mask: Tensor | None = None

@@ -25,11 +25,11 @@ EIGHT_BIT = {
     "paged_ademamix_8bit",
     "adamw_torch_8bit",
 }
-ONE_STATE = {"sgd", "lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum"}
+ONE_STATE = {"lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum"}
 EIGHT_BIT_ONE = {"lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit", "rmsprop_8bit"}
 OFF_DEVICE = {"deepspeed_cpu_adam", "adamw_torch_cpu_offload"}
 """Optimizers whose states and step live in host memory."""
-STATELESS = {"none", "lomo", "adalomo", "sgd_plain", "schedule_free_sgd"}
+STATELESS = {"none", "sgd", "lomo", "adalomo", "sgd_plain", "schedule_free_sgd"}
 PAGED_32 = {"paged_adamw_32bit", "paged_adamw", "adamw_bnb_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit", "paged_lion"}
 
 

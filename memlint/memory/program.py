@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memlint.memory import attention, loss, optimizer
+from memlint.memory import attention, loss, optimizer, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
@@ -51,17 +51,25 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     units = units_of(m, setup, builder.parameters)
     if setup.in_backward and units is None:
         step_in_backward(trained)
-    states = optimizer.states(m, setup, trained)
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
-    if setup.packed and m.keeps_quantised_inputs and setup.stack.keeps_loss and setup.quantization == "bnb_4bit":
-        # The second step's forward still meets what the first step's graph holds.
-        ledger.prefix = "first_"
+    if setup.stack.keeps_outputs or held_over(m, setup):
+        # The second step's forward still meets what the first step's names hold.
+        ledger.prefix = timeline.FIRST
         step(m, setup, model, units, trained)
         ledger.prefix = ""
+    states = optimizer.states(m, setup, trained)
     step(m, setup, model, units, trained)
     return Program(ledger, layers, builder.parameters, [builder, model, units, states, buffers, m])
+
+
+def held_over(m: Machine, setup: Setup) -> bool:
+    """Whether a step's forward meets, at full length, what the graph of the step before still holds: its loss stays bound, and long
+    batches follow one another (the scripts that put the one longest sample first never show that)."""
+    stack = setup.stack
+    lengthy = stack.keeps_loss and not stack.longest_first and setup.optimizer != "none"
+    return m.keeps_quantised_inputs and setup.quantization == "bnb_4bit" and lengthy
 
 
 def machine_for(setup: Setup, architecture: Architecture) -> Machine:
@@ -101,6 +109,7 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     value = loss.compute(m, setup, model, hidden)
     del hidden
     m.end_autocast()
+    m.outputs.clear()
     if old:
         m.release(old)
     ledger.component = "activations"
@@ -113,9 +122,10 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     if units is not None:
         units.finish()
     buckets.clear()
-    value.clear()
+    m.outputs += value
+    del value
     drop(m, waiting)
-    if m.held and not setup.stack.keeps_loss:
+    if m.held and not held_over(m, setup):
         m.release()
     ledger.component = "workspace"
     optimizer.step(m, setup, trained)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 from memlint.memory.tensor import Ledger
 
 SIMULATED = 5
+FIRST = "first_"
+"""Prefix of the phases of a step that was recorded before the steady one."""
 MIDDLE = 2
 """The layer that is repeated: the third of five."""
 
@@ -33,6 +35,8 @@ class Events:
     phases: list[tuple[int, str]]
     states_begin: int
     step_begins: int
+    has_first: bool
+    """A first step was recorded before the optimizer states."""
     aside: frozenset[int] = frozenset()
     """Blocks of another stream's pool."""
     lag: int = 0
@@ -113,7 +117,8 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                     owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
                     stream.append(-names[step.phase][owner][step.ordinal])
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
-    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, frozenset(aside), ledger.lag)
+    first = any(run.phase.startswith(FIRST) for run in runs)
+    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, first, frozenset(aside), ledger.lag)
 
 
 def _repeated(runs: list[_Run]) -> dict[int, list[_Allocate | _Free]]:
