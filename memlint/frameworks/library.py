@@ -13,7 +13,7 @@ from memlint.frameworks.configurations import (
 )
 from memlint.frameworks.freezing import freeze
 from memlint.frameworks.lengths import record_block, record_tokenization
-from memlint.frameworks.lightning import fitted, is_lightning_trainer
+from memlint.frameworks.lightning import fitted, is_lightning_trainer, lightning_cli
 from memlint.frameworks.models import (
     CONFIG,
     MODEL,
@@ -49,6 +49,8 @@ _QUANTIZERS = frozenset(
     {"BitsAndBytesConfig", "GPTQConfig", "AwqConfig", "HqqConfig", "EetqConfig", "AqlmConfig", "QuantoConfig", "TorchAoConfig",
      "FbgemmFp8Config", "FineGrainedFP8Config", "Mxfp4Config", "CompressedTensorsConfig", "HiggsConfig"}
 )  # fmt: skip
+_FIRST = {"TorchAoConfig": "quant_type", "GPTQConfig": "bits", "HqqConfig": "nbits", "AwqConfig": "bits"}
+"""First positional parameter of quantization configurations (transformers 5.24, `utils/quantization_config.py`)."""
 _MODULE_METHODS = frozenset({"to", "cuda", "train", "eval", "half", "bfloat16", "float", "requires_grad_", "cpu", "compile"})
 _NOT_MODEL_CONFIGS = frozenset({"GenerationConfig", "PretrainedConfig", "PreTrainedConfig", "WatermarkingConfig"})
 _KEPT = frozenset(
@@ -84,10 +86,15 @@ class Frameworks(CommandLines):
         head, _, method = tail.partition(".")
         if is_arguments(root, head) and not method:
             return new_arguments(machine, name, call, versions)
+        if root == "lightning" and head == "LightningCLI" and not method:
+            return lightning_cli(machine, self.collected, call)
         if is_trainer(root, head) or is_lightning_trainer(root, head):
             return self._trainer(machine, name, call) if not method else None
         if head in OTHER_CLASSES or head in _QUANTIZERS or head in PEFT_CONFIGS:
-            return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
+            given = dict(call.kwargs)
+            if call.args and head in _FIRST:
+                given.setdefault(_FIRST[head], call.args[0])
+            return fixed(Instance(Symbol(name), call, given), call.span)
         if name.endswith("train_on_responses_only"):
             return call.argument("trainer", 0)  # unsloth: the same trainer with labels masked
         if head in unsloth.FAST:
@@ -530,7 +537,7 @@ def _hyperparameters(machine: Machine, owner: Instance, call: Call) -> Fact:
 def look_into(machine: Machine, call: Call) -> None:
     """Functions that a library object gets (collators, metrics) may tokenize."""
     for fact in (*call.args, *call.kwargs.values()):
-        if isinstance(fact.value, Function) and fact.known:
+        if fact.known:
             observe(machine, fact.value)
 
 

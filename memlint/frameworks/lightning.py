@@ -16,8 +16,12 @@ from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.runs import finish
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.calls import call_function
+from memlint.read.pyeval.annotations import parameter_options
+from memlint.read.pyeval.documents import load_document
+from memlint.read.pyeval.hydra import overlay, set_path
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Call, Class, Function, Instance, Opaque, possible
+from memlint.read.pyeval.options import Words, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.values import Call, Class, Function, Instance, Opaque, Symbol, Table, possible
 
 
 def fitted(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> None:
@@ -116,6 +120,52 @@ def _loader(machine: Machine, module: Instance | None, call: Call, sites: list[S
             if isinstance(value, Instance) and canonical(value.library)[1] in LOADERS:
                 return loader_facts(value, sites)
     return {"batch.micro_batch_size": unknown("the training DataLoader is not followed", call.span)}
+
+
+def lightning_cli(machine: Machine, collected: Collected, call: Call) -> Fact:
+    """`LightningCLI(Model, Data)`: the sub-command `fit` with its YAML and `--trainer.x`, `--model.x`, `--data.x` words."""
+    words = list(machine.launch.argv) if machine.launch is not None else []
+    command = next((w.value for w in words if not is_flag(w)), "fit")
+    if command != "fit":
+        return fixed(None, call.span)
+    settings = Table()
+    for name, given in read_words([], words).extras.items():
+        if name == "--config" and given:
+            document = load_document(machine, given[0], call.span)
+            if isinstance(document.value, Table):
+                overlay(settings, document.value)
+        elif given:
+            set_path(settings, name.lstrip("-").split("."), guessed(given[0]))
+    defaults = call.argument("trainer_defaults")
+    options = dict(defaults.value.entries()) if defaults is not None and isinstance(defaults.value, Table) else {}
+    trainer = Instance(Symbol("lightning.Trainer"), call, {**options, **_section(settings, "trainer")})
+    model = _made(machine, call.argument("model_class", 0), _section(settings, "model"), call)
+    data = _made(machine, call.argument("datamodule_class", 1), _section(settings, "data"), call)
+    given_to_fit = {"model": model, **({"datamodule": data} if data is not None else {})}
+    machine.shadow += machine.launch is None
+    fitted(machine, collected, trainer, Call("fit", (), {k: f for k, f in given_to_fit.items() if f is not None}, call.span))
+    machine.shadow -= machine.launch is None
+    return fixed(None, call.span)
+
+
+def _section(settings: Table, name: str) -> dict[str, Fact]:
+    """A section of the configuration; `class_path` with `init_args` means the latter."""
+    section = settings.slots.get(name)
+    table = section.value if isinstance(section, Fact) and isinstance(section.value, Table) else Table()
+    inner = table.slots.get("init_args")
+    if isinstance(inner, Fact) and isinstance(inner.value, Table):
+        table = inner.value
+    return {str(key): fact for key, fact in table.entries()}
+
+
+def _made(machine: Machine, cls: Fact | None, given: dict[str, Fact], call: Call) -> Fact | None:
+    if cls is None or not isinstance(cls.value, Class):
+        return None
+    init = cls.value.find("__init__")
+    if init is not None and isinstance(init.value, Function):
+        options = [o for o in parameter_options(init.value, call.span)[1:] if o.default is not None]
+        given = {**settle(options, Words(), machine.launch is not None), **given}
+    return machine.call(cls, Call(cls.value.name, (), given, call.span))
 
 
 def is_lightning_trainer(root: str, name: str) -> bool:

@@ -102,6 +102,8 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
         facts["reference_model"] = reference_model(
             cls, native, facts.get("adapter.method"), versions, passed=plain(passed) if isinstance(passed, Fact) else None
         )
+        if isinstance(trainer.slots.get("teacher_model"), Fact):
+            facts["reference_model"] = unknown("a teacher model is on the GPU too", call.span)
         if isinstance(passed, Fact) and list(instances(passed)):
             facts["reference_model"] = _passed_reference(facts["reference_model"], passed)
     else:

@@ -156,15 +156,18 @@ def _unknown_result(machine: Machine, owner: Fact | None, name: str, call: Call)
     """The result of a call that nothing is known about; functions passed to it are looked into."""
     inputs = (*((owner,) if owner is not None else ()), *call.args, *call.kwargs.values())
     for fact in inputs:
-        if isinstance(fact.value, Function) and fact.known:
+        if fact.known:
             observe(machine, fact.value)
     reason = f"the result of `{name}(...)` is not known"
     return opaque(reason, f"call:{name}", inputs, call.span, call=call, contexts=tuple(machine.contexts))
 
 
-def observe(machine: Machine, function: Function) -> None:
-    """Look into a function that somebody else calls, with unknown arguments, and undo what it does."""
-    if machine.observing or any(frame.function is function for frame in machine.frames):
+def observe(machine: Machine, value: Any) -> None:
+    """Look into what somebody else calls (a function, a method, a `partial`, an object with `__call__`), with unknown
+    arguments, and undo what it does."""
+    callee = _callee(value)
+    function = _written(callee) if callee is not None else None
+    if callee is None or function is None or machine.observing or any(frame.function is function for frame in machine.frames):
         return
     if not machine.library.interesting(function.home.text.text):
         return
@@ -173,13 +176,31 @@ def observe(machine: Machine, function: Function) -> None:
     loops, machine.loops = machine.loops, []
     try:
         with machine.undone():
-            call_function(machine, function, Call(function.name, (), {}, machine.span(function.node), "called elsewhere"))
+            call_value(machine, callee, Call(function.name, (), {}, machine.span(function.node), "called elsewhere"))
     except Halted:
         pass
     finally:
         machine.shadow -= 1
         machine.observing -= 1
         machine.loops = loops
+
+
+def _callee(value: Any) -> Fact | None:
+    """A value as something to call, or None."""
+    if isinstance(value, Instance):
+        method = value.cls.find("__call__") if isinstance(value.cls, Class) else None
+        return fixed(Bound(fixed(value), method.value)) if method is not None and isinstance(method.value, Function) else None
+    return fixed(value) if isinstance(value, (Function, Bound, Native)) else None
+
+
+def _written(callee: Fact) -> Function | None:
+    """The function of the script that a callee runs, or None."""
+    value = callee.value
+    if isinstance(value, Native) and value.name == "partial":
+        value = value.parts[0].value
+    if isinstance(value, Bound):
+        value = value.function
+    return value if isinstance(value, Function) else None
 
 
 def call_value(machine: Machine, callee: Fact, call: Call) -> Fact:

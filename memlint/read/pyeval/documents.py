@@ -7,7 +7,7 @@ from memlint.read.document import MappingNode, Node, Scalar, SequenceNode, fact_
 from memlint.read.jsondoc import read_json
 from memlint.read.pyeval.files import is_open_file, source_of
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Table, linked, opaque
+from memlint.read.pyeval.values import Array, Table, linked, opaque, weaken
 from memlint.read.yamldoc import read_yaml
 from memlint.source import Kind, ReadError, Source, Span
 
@@ -25,7 +25,18 @@ def load_document(machine: Machine, path: Fact, span: Span) -> Fact:
     source = source_of(machine, path)
     if source is None:
         return opaque(f"the file {path.value!r} is not in the project", "document", (path,), span)
-    return parse_document(source, span)
+    document = parse_document(source, span)
+    return weakened(document) if path.status is Status.DEFAULT else document
+
+
+def weakened(fact: Fact) -> Fact:
+    """A document whose file an overridable default names: its values are defaults too."""
+    value = fact.value
+    if isinstance(value, Table):
+        value = Table({key: weakened(item) for key, item in value.entries()})
+    elif isinstance(value, Array):
+        value = Array([weakened(item) for item in value.items])
+    return weaken(Fact(value, fact.status, fact.origin, fact.choices, fact.reason))
 
 
 def parse_document(source: Source, span: Span) -> Fact:
