@@ -12,6 +12,7 @@ from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import FP32, Parameter, Storage
+from memlint.memory.timeline import MIDDLE, SIMULATED
 
 FUSED = {"adamw_torch_fused", "adamw_apex_fused", "anyprecision_adamw", "adamw_torch_xla"}
 ADAM = {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "adam", "adamw_apex_fused", "adamw_torch_xla", "stable_adamw", "radam",
@@ -45,7 +46,7 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
     ranks = sharding.ranks if sharding.shards_states else 1
     for parameter in trained:
         ledger.enter("states", parameter.layer)
-        if setup.master_weights and parameter.itemsize != FP32:
+        if setup.master_weights and (parameter.itemsize != FP32 or sharding.is_zero):
             held.append(Storage(ledger, -(-parameter.numel // ranks) * FP32))
         for nbytes in state_bytes(setup, parameter):
             held.append(Storage(ledger, -(-nbytes // ranks)))
@@ -112,7 +113,9 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
     if not live or name in STATELESS or name in OFF_DEVICE or setup.in_backward or setup.sharding.offload_optimizer:
         return
     ranks = setup.sharding.ranks if setup.sharding.shards_states else 1
-    if name == "adafactor":
+    if setup.sharding.is_zero and setup.master_weights:
+        _zero_step(m, setup, live)
+    elif name == "adafactor":
         biggest = max(live, key=lambda p: p.numel)
         update = m.new(biggest.numel, FP32)
         m.transient(biggest.numel, FP32)
@@ -130,3 +133,32 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
     elif name == "adamw_hf" or (name in ADAM and name not in FUSED and not setup.foreach and not setup.master_weights):
         biggest = max(live, key=lambda p: p.numel)
         m.transient(biggest.numel, biggest.itemsize)
+
+
+def _zero_step(m: Machine, setup: Setup, live: list[Parameter]) -> None:
+    """DeepSpeed's step: a rank's gradients are flattened, raised to float32, and used (0.15 `stage_1_and_2.py` `step`: the partition at
+    once; `stage3.py` `_prepare_fp32_grad_for_sub_group`: one sub-group after the other)."""
+    sharding = setup.sharding
+    elements = sharding.share(_elements(setup, live))
+    if sharding.strategy == "zero3":
+        elements = min(elements, sharding.sub_group)
+    flat = m.new(elements, live[0].itemsize)
+    wide = m.new(elements, FP32)
+    del flat
+    if sharding.strategy != "zero3":
+        for parameter in live:
+            m.ledger.enter("optimizer_step", parameter.layer)
+            parameter.grad = None
+        m.ledger.enter("optimizer_step")
+    if setup.foreach and (setup.optimizer in ADAM or setup.optimizer in ONE_STATE):
+        m.transient(elements, FP32)
+    del wide
+
+
+def _elements(setup: Setup, parameters: list[Parameter]) -> int:
+    """Elements of these parameters at full depth, where only a few layers are simulated."""
+    simulated = 1 + max((p.layer for p in parameters), default=0)
+    own = sum(p.numel for p in parameters)
+    if simulated != SIMULATED:
+        return own
+    return own + max(0, setup.layers - SIMULATED) * sum(p.numel for p in parameters if p.layer == MIDDLE)

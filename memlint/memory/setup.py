@@ -233,7 +233,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         | _fused_by_compile(bool(facts.get("compile", False)), stack, str(logits)),
         compiled=bool(facts.get("compile", False)),
         optimizer=optimizer,
-        foreach=bool(facts.get("optimizer.foreach", optimizer in ("adamw_torch", "sgd") and stack.foreach_by_default)),
+        foreach=bool(facts.get("optimizer.foreach", _foreach(optimizer, stack, sharding))),
         in_backward=bool(facts.get("optimizer.in_backward", False)),
         master_weights=bool(facts.get("optimizer.master_weights", sharding.is_zero)),
         grad_itemsize=ITEMSIZES.get(facts.get("optimizer.grad_dtype", ""), 0),
@@ -241,7 +241,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         loss_kernel=str(facts.get("loss.kernel", "torch_ce")),
         loss_upcast=bool(
             facts.get(
-                "loss.upcast_fp32", architecture.model_type not in NO_UPCAST and facts.get("loss.kernel", "") != "te_fused_ce"
+                "loss.upcast_fp32", _upcasts(architecture, stack) and facts.get("loss.kernel", "") != "te_fused_ce"
             )
         ),
         loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
@@ -279,7 +279,13 @@ second, mismatched set for its KL term)."""
 
 
 NO_UPCAST = {"qwen", "chatglm", "mpt", "baichuan"}
-"""Remote-code models whose own loss does not copy the logits to float32 (hub `modeling_qwen.py`, `modeling_chatglm.py`)."""
+"""Models whose own loss does not copy the logits to float32: remote code (hub `modeling_qwen.py`, `modeling_chatglm.py`) and MPT before
+transformers 4.46."""
+
+
+def _upcasts(architecture: Architecture, stack: Stack) -> bool:
+    return architecture.model_type not in NO_UPCAST or (architecture.model_type == "mpt" and stack.transformers >= (4, 46))
+
 
 FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu"})
 """What inductor's partitioner recomputes in backward instead of keeping it (torch 2.5 and later, `_functorch/partitioners.py`): the
@@ -304,6 +310,12 @@ def _fused_by_compile(compiled: bool, stack: Stack, logits: str) -> frozenset[st
     if not compiled:
         return frozenset()
     return FUSED_BY_COMPILE | (frozenset({"cross_entropy"}) if logits == "chunked" or stack.compiles_loss else frozenset())
+
+
+def _foreach(optimizer: str, stack: Stack, sharding: Sharding) -> bool:
+    """torch.optim's choice. Under ZeRO the optimizer is DeepSpeed's own fused one where its JSON has an optimizer block (0.15
+    `runtime/engine.py`, `_configure_basic_optimizer`), as the files that transformers documents have."""
+    return optimizer in ("adamw_torch", "sgd") and stack.foreach_by_default and not sharding.is_zero
 
 
 class _Facts:

@@ -128,6 +128,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         context=context,
         expert=expert,
         sequence_parallel=bool(value("parallel.sequence_parallel", False)),
+        sub_group=int(value("parallel.sub_group_size") or 1_000_000_000),
         contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),
         syncs_each=_syncs_each(run, strategy),
         leaves_wrapped=bool(value("parallel.wrap_trainable_leaves", False)),
