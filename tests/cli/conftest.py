@@ -48,6 +48,7 @@ def snapshot() -> Callable[[str, Done], None]:
     """Compare a conversation with the one on file."""
 
     def compare(name: str, done: Done) -> None:
+        assert "internal error:" not in done.conversation
         file = SNAPSHOTS / f"{name}.txt"
         if os.environ.get("MEMLINT_UPDATE_SNAPSHOTS"):
             file.parent.mkdir(exist_ok=True)

@@ -15,6 +15,7 @@ BLOCK = re.compile(r"```console\n\$ memlint ([^\n]+)\n(.*?)```", re.DOTALL)
 def test_every_console_block_is_real(memlint: Memlint) -> None:
     text = README.read_text(encoding="utf-8")
     real = BLOCK.sub(lambda m: f"```console\n$ memlint {m[1]}\n{memlint(*m[1].split(), cwd=ROOT).out}```", text)
+    assert "internal error:" not in real
     if os.environ.get("MEMLINT_UPDATE_SNAPSHOTS"):
         README.write_text(real, encoding="utf-8")
     assert BLOCK.findall(text), "the README shows nothing"
