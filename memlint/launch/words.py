@@ -45,6 +45,9 @@ def options(words: Sequence[Fact], flags: frozenset[str]) -> Options:
     while index < len(words):
         word = words[index]
         written = text(word)
+        if written == "--":
+            found.rest = tuple(words[index + 1 :])
+            break
         if written.startswith("-") and len(written) > 1 and not _number(written):
             name, equals, value = written.partition("=")
             key = canonical(name)

@@ -34,8 +34,8 @@ from memlint.read.pyeval.values import (
 from memlint.source import Span
 
 _CLI_ROOTS = frozenset({"click", "rich_click", "asyncclick", "typer", "fire", "tyro", "absl", "fastcore", "simple_parsing",
-                        "jsonargparse",
-                        "hydra", "omegaconf", "yaml", "json", "ruamel", "defopt", "cyclopts", "pydantic_settings"})  # fmt: skip
+                        "jsonargparse", "hydra", "omegaconf", "defopt", "cyclopts", "pydantic_settings"})  # fmt: skip
+_FORMATS = frozenset({"yaml", "json", "ruamel", "tomllib", "tomli", "toml"})
 
 
 def launched_words(machine: Machine) -> tuple[list[Fact], bool]:
@@ -52,10 +52,10 @@ class CommandLines(Library):
         tail = rest.rpartition(".")[2] or root
         if tail in PARSERS:
             return new_parser(machine, name, call)
+        if root in _FORMATS and tail in {"safe_load", "load", "full_load", "unsafe_load", "loads"}:
+            return load_document(machine, call.args[0], call.span) if call.args else None
         if root not in _CLI_ROOTS:
             return None
-        if root in {"yaml", "json", "ruamel"} and tail in {"safe_load", "load", "full_load", "unsafe_load", "loads"}:
-            return load_document(machine, call.args[0], call.span) if call.args else None
         if root == "omegaconf":
             return hydra.omegaconf(machine, tail, call)
         if root in {"click", "rich_click", "asyncclick"}:

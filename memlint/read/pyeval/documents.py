@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.document import MappingNode, Node, Scalar, SequenceNode, fact_of
 from memlint.read.jsondoc import read_json
@@ -20,7 +22,7 @@ def load_document(machine: Machine, path: Fact, span: Span) -> Fact:
         return opaque(path.reason, "document", (path,), span)
     if path.known and path.origin and path.origin[0].note == "file content" and path.origin[0].span is not None:
         place = path.origin[0].span.path
-        kind = Kind.JSON if place.endswith(".json") else Kind.YAML
+        kind = Kind.JSON if place.endswith(".json") else Kind.TOML if place.endswith(".toml") else Kind.YAML
         return parse_document(Source(place, kind, str(path.value)), span)
     source = source_of(machine, path)
     if source is None:
@@ -42,6 +44,8 @@ def weakened(fact: Fact) -> Fact:
 def parse_document(source: Source, span: Span) -> Fact:
     """The first document of a source as an abstract value."""
     try:
+        if source.kind is Kind.TOML:
+            return linked(_toml(source), span, f"loaded from {source.path}")
         if source.kind is Kind.JSON or source.path.endswith((".json", ".conf")):
             root: Node = read_json(source).root
         else:
@@ -52,6 +56,26 @@ def parse_document(source: Source, span: Span) -> Fact:
     except ReadError as error:
         return opaque(f"{source.path} cannot be read: {error.message}", "document", (), span)
     return linked(convert(root), span, f"loaded from {source.path}")
+
+
+def _toml(source: Source) -> Fact:
+    """A TOML file; its values know the file, not their line. Raises `ReadError`."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[import-not-found, no-redef, unused-ignore]
+    try:
+        return _plain(tomllib.loads(source.text), (Origin(Span(source.path, 1)),))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ReadError(f"not TOML: {error}", source.path) from None
+
+
+def _plain(value: Any, origin: tuple[Origin, ...]) -> Fact:
+    if isinstance(value, dict):
+        value = Table({key: _plain(item, origin) for key, item in value.items()})
+    elif isinstance(value, list):
+        value = Array([_plain(item, origin) for item in value])
+    return Fact(value, Status.FIXED, origin)
 
 
 def convert(node: Node) -> Fact:

@@ -256,7 +256,59 @@ def _assert(machine: Machine, node: ast.Assert) -> Flow:
     return Flow.NEXT
 
 
+_REQUIRED = frozenset({"torch", "transformers", "datasets", "accelerate", "peft", "trl", "numpy", "tqdm", "lightning",
+                       "pytorch_lightning", "unsloth"})  # fmt: skip
+"""Packages without which a training script does not run: a fallback for one of them is for another version of it."""
+
+
+def _optional_import(node: Any) -> set[str] | None:
+    """The names that a `try` imports from packages that may be missing, when that is caught; None otherwise.
+
+    `try: import flash_attn; attn = "flash_attention_2"` with `except ImportError: attn = "sdpa"` decides by what is installed.
+    """
+    names: set[str] = set()
+    roots: set[str] = set()
+    for statement in node.body:
+        if isinstance(statement, ast.ImportFrom):
+            roots.add((statement.module or "").partition(".")[0] if not statement.level else "torch")
+        elif isinstance(statement, ast.Import):
+            roots.update(alias.name.partition(".")[0] for alias in statement.names)
+        else:
+            continue
+        names.update((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
+    caught = {
+        inner.id
+        for handler in node.handlers
+        for inner in (ast.walk(handler.type) if handler.type is not None else [ast.Name("Exception")])
+        if isinstance(inner, ast.Name)
+    }
+    if not caught & {"ImportError", "ModuleNotFoundError", "Exception"}:
+        return None
+    return names if roots and not roots & _REQUIRED else None
+
+
+def _installed_or_not(machine: Machine, node: Any, imported: set[str]) -> Flow:
+    """A `try` around optional imports: both outcomes. What it imports is there after it, so that its uses are understood."""
+    scope = machine.frame.scope
+    found: dict[str, Any] = {}
+
+    def installed() -> Flow:
+        flow = execute_block(machine, [*node.body, *node.orelse])
+        found.update({name: scope.slots[name] for name in imported if name in scope.slots})
+        return flow
+
+    flow = machine.fork([installed, *(partial(_handle, machine, handler) for handler in node.handlers)])
+    for name, value in found.items():
+        machine.write(scope, name, value)
+    return flow
+
+
 def _try(machine: Machine, node: Any) -> Flow:
+    imported = _optional_import(node)
+    if imported is not None:
+        flow = _installed_or_not(machine, node, imported)
+        final = execute_block(machine, node.finalbody)
+        return final if final is not Flow.NEXT else flow
     try:
         flow = execute_block(machine, node.body)
         if flow is Flow.NEXT and node.orelse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from memlint.facts import Status
@@ -118,6 +119,11 @@ def _cd(walk: Walk, words: Array, given: Value | None, world: World, text: Text)
 
 def _set(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
     texts = [raw_text(word) for word in words]
+    for previous, option in pairwise(["", *texts]):
+        if option == "--":
+            break
+        if option == "allexport" or (option[:1] in "+-" and "a" in option[1:]):
+            world.exporting = (previous if option == "allexport" else option).startswith("-")
     if "--" in texts:
         rest = words[texts.index("--") + 1 :]
         world.arguments = None if any(status_of(word) is Status.UNKNOWN for word in rest) else rest

@@ -69,7 +69,7 @@ class Parser:
                 self.position += 1
             elif text.startswith("\\\n", self.position):
                 self.position += 2
-            elif character == "#" and (self.position == 0 or text[self.position - 1] in " \t\n;&|()"):
+            elif character == "#" and (self.position == 0 or text[self.position - 1] in " \t\n;&|()`"):
                 end = text.find("\n", self.position)
                 self.position = len(text) if end < 0 else end
             elif character == "\n" and newlines:

@@ -50,6 +50,8 @@ class Printer:
 
     def substitute(self, block: Block, world: World, text: Text) -> Value:
         """`$(...)`: the text it is replaced with, without line ends at the end."""
+        if not block.commands:
+            return ()  # `# a comment` in backquotes, between the options of a long command
         if len(block.commands) == 1:
             printed = self.printed(block.commands[0], world.copy(), text)
             if printed is not None:

@@ -29,6 +29,8 @@ class World:
     locals: list[dict[str, Value | Array | None]] = field(default_factory=list)
     wrapper: tuple[Value, ...] = ()
     """The words before `bash -c` (`srun --gres=gpu:8`)."""
+    exporting: bool = False
+    """After `set -a`: what is assigned is exported."""
 
     def copy(self) -> World:
         """An independent copy."""
@@ -42,6 +44,7 @@ class World:
             self.assumed,
             [dict(frame) for frame in self.locals],
             self.wrapper,
+            self.exporting,
         )
 
     def assign(self, name: str, value: Value | Array) -> None:
@@ -49,6 +52,8 @@ class World:
         if self.assumed:
             value = [softened(v) for v in value] if isinstance(value, list) else softened(value)
         self.variables[name] = value
+        if self.exporting:
+            self.exported.add(name)
 
     def soften(self, names: set[str]) -> None:
         """Turn variables into overridable defaults: another branch would have set them."""
