@@ -28,6 +28,7 @@ from memlint.frameworks.models import (
     part,
 )
 from memlint.frameworks.names import canonical, class_name, root_of
+from memlint.frameworks.native import place
 from memlint.frameworks.optimizers import is_optimizer, new_optimizer
 from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import probe
@@ -38,7 +39,7 @@ from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.options import Option
-from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Opaque, Symbol, Table, opaque, possible
+from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Native, Opaque, Symbol, Table, opaque, possible
 from memlint.source import Span
 
 _FRAMEWORKS = frozenset(
@@ -292,9 +293,22 @@ class Frameworks(CommandLines):
             if count is not None and count.known and isinstance(count.value, int):
                 self.collected.process_facts["parallel.gpus"] = count
             return call_value(machine, call.args[0], self._spread(call, call.argument("args", 1), (fixed(0, call.span),)))
-        if tail == "find_executable_batch_size" and call.args:
-            return call.args[0]
+        if tail == "find_executable_batch_size":
+            if call.args:
+                return self._shrinking(machine, call.args[0], None)
+            start = call.kwargs.get("starting_batch_size") or default(128, "accelerate", call.span)
+            return fixed(Instance(Symbol("accelerate.find_executable_batch_size"), call, {".start": start}), call.span)
         return None
+
+    def _shrinking(self, machine: Machine, function: Fact, start: Fact | None) -> Fact:
+        """accelerate's `find_executable_batch_size`: the function gets a batch size that is halved while memory runs out."""
+        size = start or default(128, "accelerate: starting_batch_size")
+        self.collected.process_facts["batch.auto_find"] = fixed(True, place(function))
+
+        def invoke(call: Call) -> Fact:
+            return machine.call(function, Call(call.name, (size, *call.args), call.kwargs, call.span, call.open))
+
+        return fixed(Native("find_executable_batch_size", invoke, (function,)), place(function))
 
     @staticmethod
     def _spread(call: Call, args: Fact | None, first: tuple[Fact, ...]) -> Call:
@@ -321,6 +335,11 @@ class Frameworks(CommandLines):
             return opaque(owner.reason, f"call:{name}", (owner, *call.args), call.span)
         if "max_length" in call.kwargs:
             record_tokenization(self.collected, call)
+        elif "truncation" in call.kwargs and isinstance(value, Instance):
+            longest = value.slots.get("model_max_length")
+            if isinstance(longest, Fact):
+                given = {**call.kwargs, "max_length": longest}
+                record_tokenization(self.collected, Call(call.name, call.args, given, call.span))
         return None
 
     def _backward(self, machine: Machine, owner: Fact, call: Call) -> Fact:
@@ -480,6 +499,10 @@ class Frameworks(CommandLines):
 
     def decorate(self, machine: Machine, decorator: Fact, target: Fact, span: Span) -> Fact | None:
         """See `Library.decorate`."""
+        if isinstance(decorator.value, Instance) and ".start" in decorator.value.slots:
+            return self._shrinking(machine, target, decorator.value.slots[".start"])
+        if isinstance(decorator.value, Symbol) and decorator.value.name.endswith("find_executable_batch_size"):
+            return self._shrinking(machine, target, None)
         return super().decorate(machine, decorator, target, span)
 
     def loop_ended(self, machine: Machine, loop: Loop) -> None:

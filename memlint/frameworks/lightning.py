@@ -15,8 +15,8 @@ from memlint.frameworks.native import plain
 from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.runs import finish
 from memlint.frameworks.state import Collected, instances
-from memlint.read.pyeval.calls import call_function
 from memlint.read.pyeval.annotations import parameter_options
+from memlint.read.pyeval.calls import call_function
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.hydra import overlay, set_path
 from memlint.read.pyeval.machine import Machine

@@ -310,7 +310,7 @@ def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = 
     return facts
 
 
-PEFT_CONFIGS = frozenset(METHODS) | {"PeftConfig"}
+PEFT_CONFIGS = frozenset(METHODS)
 
 
 # --- methods of a model ---------------------------------------------------------------------------------------------
