@@ -140,6 +140,7 @@ def _keys() -> dict[str, Key]:
         ("parallel.pipeline", "int", "pipeline-parallel degree"),
         ("parallel.context", "int", "context (sequence) parallel degree"),
         ("parallel.expert", "int", "expert-parallel degree"),
+        ("parallel.expert_tensor", "int", "tensor-parallel degree of experts (Megatron: that of the rest; ms-swift: 1)"),
         ("parallel.data", "int", "data-parallel degree"),
         ("parallel.data_shard", "int", "FSDP2 shard degree"),
         ("parallel.async_tensor", "bool", "async tensor parallel"),

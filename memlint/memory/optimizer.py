@@ -43,9 +43,9 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
     if sharding.offload_optimizer or setup.optimizer in OFF_DEVICE:
         ledger.component = before
         return held
-    ranks = sharding.ranks if sharding.shards_states else 1
     for parameter in trained:
         ledger.enter("states", parameter.layer)
+        ranks = sharding.states_ranks(parameter.kind)
         if setup.master_weights and (parameter.itemsize != FP32 or sharding.is_zero):
             held.append(Storage(ledger, -(-parameter.numel // ranks) * FP32))
         for nbytes in state_bytes(setup, parameter):

@@ -50,6 +50,8 @@ class Sharding:
     pipeline: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int = 1
+    """Tensor ranks an expert is split over."""
     sequence_parallel: bool = False
     contiguous_gradients: bool = True
     sub_group: int = 1_000_000_000
@@ -80,6 +82,15 @@ class Sharding:
     def share(self, numel: int) -> int:
         """Elements of a rank's part."""
         return -(-numel // self.ranks)
+
+    def states_ranks(self, kind: str) -> int:
+        """Ranks that the optimizer states of a parameter are divided over: Megatron's experts have a data-parallel group of their own
+        (0.15 `core/parallel_state.py`, expert data parallel: world / (pipeline x expert x expert tensor))."""
+        if not self.shards_states:
+            return 1
+        if self.strategy == "megatron" and kind == "expert":
+            return max(1, self.world // (self.pipeline * self.expert * self.expert_tensor))
+        return self.ranks
 
 
 def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
@@ -127,6 +138,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         pipeline=pipeline,
         context=context,
         expert=expert,
+        expert_tensor=int(value("parallel.expert_tensor") or (1 if "swift" in str(value("framework.name")) else tensor)),
         sequence_parallel=bool(value("parallel.sequence_parallel", False)),
         sub_group=int(value("parallel.sub_group_size") or 1_000_000_000),
         contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),

@@ -7,7 +7,7 @@ gradients go straight into the float32 gradient buffer, SwiGLU keeps the up-proj
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, flash
@@ -92,31 +92,17 @@ def _swiglu(m: Machine, both: Tensor) -> Tensor:
 
 def _block(b: Builder, a: Architecture, index: int, tokens: int) -> Block:
     b.enter_layer(index)
-    sharding, hidden = b.setup.sharding, a.hidden_size or 0
-    split = sharding.tensor
-    heads = (a.heads or 1) // split
-    head_dim = a.head_dim or hidden // (a.heads or 1)
-    kv_heads = max(1, (a.kv_heads or a.heads or 1) // split)
-    q, kv = heads * head_dim, kv_heads * head_dim
+    hidden = a.hidden_size or 0
     norm_1 = b.norm("input_layernorm", hidden)
-    qkv = b.parameter("linear_qkv", "linear", (q + 2 * kv, hidden))
-    proj = b.parameter("linear_proj", "linear", (hidden, q))
+    attention = _latent(b, a) if _number(a, "kv_lora_rank") else _grouped(b, a)
     norm_2 = b.norm("pre_mlp_layernorm", hidden)
-    feed_forward = _experts(b, a) if _routed(a) else _dense(b, a)
+    dense = b.setup.stage in ("only", "first") and index < _number(a, "first_k_dense_replace", "dense_layers")
+    feed_forward = _dense(b, a) if dense or not _routed(a) else _experts(b, a)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        full = m.tokens
         residual = x
-        x = _resized(m, _norm(m, x, norm_1, hidden), full * hidden)
-        mixed = _linear(m, x, qkv, hidden, q + 2 * kv)
-        query, key, value = ops.split(m, mixed, (full * q, full * kv, full * kv))
-        del mixed
-        query, key = ops.shift(m, query), ops.shift(m, key)
-        value = ops.copy(m, value)
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim)
-        x = flash(m, query, key, value, shape)
-        del query, key, value
-        x = _resized(m, _linear(m, x, proj, q, hidden), tokens * hidden)
+        x = _resized(m, _norm(m, x, norm_1, hidden), m.tokens * hidden)
+        x = _resized(m, attention(m, x), tokens * hidden)
         x = ops.add(m, x, residual)
         residual = x
         x = feed_forward(m, _norm(m, x, norm_2, hidden))
@@ -125,55 +111,157 @@ def _block(b: Builder, a: Architecture, index: int, tokens: int) -> Block:
     return block
 
 
+def _number(a: Architecture, *names: str) -> int:
+    """The first of these configuration entries that is set (Hugging Face's name, then Megatron's); 0 if none is."""
+    inner = a.config.get("megatron_config")
+    for name in names:
+        value = a.config.get(name) or (inner.get(name) if isinstance(inner, Mapping) else None)
+        if value:
+            return int(value)
+    return 0
+
+
+def _linear_of(b: Builder, name: str, fin: int, fout: int) -> Callable[[Machine, Tensor], Tensor]:
+    """A linear, with a low-rank pair beside it where an adapter targets it (ms-swift: `all-linear`)."""
+    weight = b.parameter(name, "linear", (fout, fin))
+    rank = b.setup.adapter_rank
+    if not b.setup.adapter or not b.targets(name.rsplit(".", 1)[-1], False):
+        return lambda m, x: _linear(m, x, weight, fin, fout)
+    down = b.make(f"{name}.lora_A", "adapter", (rank, fin), b.setup.weight_itemsize, True, "adapters")
+    up = b.make(f"{name}.lora_B", "adapter", (fout, rank), b.setup.weight_itemsize, True, "adapters")
+
+    def adapted(m: Machine, x: Tensor) -> Tensor:
+        out = _linear(m, x, weight, fin, fout)
+        low = _linear(m, x, down, fin, rank)
+        return ops.add(m, out, ops.scale(m, _linear(m, low, up, rank, fout)))
+
+    return adapted
+
+
+def _grouped(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
+    """Self-attention: one fused projection, the core, the output projection; heads are split over the tensor ranks."""
+    hidden, split = a.hidden_size or 0, b.setup.sharding.tensor
+    heads = (a.heads or 1) // split
+    head_dim = a.head_dim or hidden // (a.heads or 1)
+    kv_heads = max(1, (a.kv_heads or a.heads or 1) // split)
+    q, kv = heads * head_dim, kv_heads * head_dim
+    qkv = _linear_of(b, "linear_qkv", hidden, q + 2 * kv)
+    proj = _linear_of(b, "linear_proj", q, hidden)
+
+    def attention(m: Machine, x: Tensor) -> Tensor:
+        full = m.tokens
+        query, key, value = ops.split(m, qkv(m, x), (full * q, full * kv, full * kv))
+        del x
+        query, key = ops.shift(m, query), ops.shift(m, key)
+        value = ops.copy(m, value)
+        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim)
+        mixed = flash(m, query, key, value, shape)
+        del query, key, value
+        return proj(m, mixed)
+
+    return attention
+
+
+def _latent(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
+    """Multi-latent attention (`core/transformer/multi_latent_attention.py`): queries and keys are put together from their parts with
+    and without rotation, and copied; values are a view of the up-projection."""
+    hidden, split = a.hidden_size or 0, b.setup.sharding.tensor
+    heads = (a.heads or 1) // split
+    plain, turned = _number(a, "qk_nope_head_dim", "qk_head_dim"), _number(a, "qk_rope_head_dim", "qk_pos_emb_head_dim")
+    value_dim, rank, q_rank = _number(a, "v_head_dim"), _number(a, "kv_lora_rank"), _number(a, "q_lora_rank")
+    q = heads * (plain + turned)
+    if q_rank:
+        q_down, q_norm = _linear_of(b, "linear_q_down_proj", hidden, q_rank), b.norm("q_layernorm", q_rank)
+    q_up = _linear_of(b, "linear_q_up_proj" if q_rank else "linear_q_proj", q_rank or hidden, q)
+    kv_down, kv_norm = _linear_of(b, "linear_kv_down_proj", hidden, rank + turned), b.norm("kv_layernorm", rank)
+    kv_up = _linear_of(b, "linear_kv_up_proj", rank, heads * (plain + value_dim))
+    proj = _linear_of(b, "linear_proj", heads * value_dim, hidden)
+
+    def attention(m: Machine, x: Tensor) -> Tensor:
+        full = m.tokens
+        query = q_up(m, _norm(m, q_down(m, x), q_norm, q_rank) if q_rank else x)
+        query = ops.shift(m, query)
+        latent, position = ops.split(m, kv_down(m, x), (full * rank, full * turned))
+        del x
+        key, value = ops.split(m, kv_up(m, _norm(m, latent, kv_norm, rank)), (full * heads * plain, full * heads * value_dim))
+        key = _resized(m, ops.concat(m, (key, position)), full * q)
+        del latent, position
+        mixed = flash(m, query, key, value, Shape(m.batch, m.sequence, m.sequence, heads, heads, plain + turned, value_dim))
+        del query, key, value
+        return proj(m, mixed)
+
+    return attention
+
+
 def _dense(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
     hidden = a.hidden_size or 0
     inner = (a.intermediate_size or 0) // b.setup.sharding.tensor
-    fc1 = b.parameter("linear_fc1", "linear", (2 * inner, hidden))
-    fc2 = b.parameter("linear_fc2", "linear", (hidden, inner))
+    fc1 = _linear_of(b, "linear_fc1", hidden, 2 * inner)
+    fc2 = _linear_of(b, "linear_fc2", inner, hidden)
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         back = x.numel
-        x = _resized(m, x, m.tokens * hidden)
-        x = _linear(m, _swiglu(m, _linear(m, x, fc1, hidden, 2 * inner)), fc2, inner, hidden)
-        return _resized(m, x, back)
+        return _resized(m, fc2(m, _swiglu(m, fc1(m, _resized(m, x, m.tokens * hidden)))), back)
 
     return feed_forward
 
 
 def _routed(a: Architecture) -> int:
     """How many experts; 0 for a dense model."""
-    return int(a.config.get("num_local_experts") or a.config.get("n_routed_experts") or a.config.get("num_experts") or 0)
+    return _number(a, "num_local_experts", "n_routed_experts", "num_experts", "expert_num")
 
 
 def _experts(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
-    """This rank's experts, each token going to its `top_k`: permuted inputs and both projections are kept for every copy."""
-    hidden = a.hidden_size or 0
-    inner = int(a.config.get("moe_intermediate_size") or a.intermediate_size or 0)
-    local = max(1, _routed(a) // b.setup.sharding.expert)
-    top_k = int(a.config.get("num_experts_per_tok") or a.config.get("moe_topk") or 2)
-    shared = int(a.config.get("n_shared_experts") or 0) * inner or int(a.config.get("shared_expert_intermediate_size") or 0)
+    """This rank's experts, each token going to its `top_k`: permuted inputs and both projections are kept for every copy
+    (`core/transformer/moe/token_dispatcher.py` `MoEAlltoAllTokenDispatcher`, `experts.py` `TEGroupedMLP`)."""
+    hidden, sharding = a.hidden_size or 0, b.setup.sharding
+    inner = (_number(a, "moe_intermediate_size", "moe_ffn_hidden_size") or a.intermediate_size or 0) // sharding.expert_tensor
+    local = max(1, _routed(a) // sharding.expert)
+    top_k = _number(a, "num_experts_per_tok", "moe_topk", "topk") or 2
+    shared = _number(a, "moe_shared_expert_intermediate_size", "shared_expert_intermediate_size") or _number(
+        a, "n_shared_experts"
+    ) * _number(a, "moe_intermediate_size")
+    shared //= sharding.tensor
     router = b.parameter("router", "linear", (_routed(a), hidden))
-    fc1 = b.parameter("experts.fc1", "expert", (local * 2 * inner, hidden))
-    fc2 = b.parameter("experts.fc2", "expert", (local * hidden, inner))
-    pair = (
-        (b.parameter("shared.fc1", "linear", (2 * shared, hidden)), b.parameter("shared.fc2", "linear", (hidden, shared)))
-        if shared
-        else None
-    )
+    fc1 = b.parameter("experts.linear_fc1", "expert", (local * 2 * inner, hidden))
+    fc2 = b.parameter("experts.linear_fc2", "expert", (local * hidden, inner))
+    pairs, rank = _expert_adapters(b, local, hidden, inner), b.setup.adapter_rank
+    beside = None
+    if shared:
+        beside = (_linear_of(b, "shared.linear_fc1", hidden, 2 * shared), _linear_of(b, "shared.linear_fc2", shared, hidden))
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
         m.transient(rows * router.shape[0], FP32)
         copies = _resized(m, ops.shift(m, x), rows * top_k * hidden)
-        out = _linear(m, _swiglu(m, _linear(m, copies, fc1, hidden, 2 * inner)), fc2, inner, hidden)
+        out = _swiglu(m, _adapted(m, _linear(m, copies, fc1, hidden, 2 * inner), copies, pairs[:2], rank, hidden, 2 * inner))
         del copies
+        out = _adapted(m, _linear(m, out, fc2, inner, hidden), out, pairs[2:], rank, inner, hidden)
         out = _resized(m, out, x.numel)
-        if pair is not None:
-            extra = _linear(m, _swiglu(m, _linear(m, x, pair[0], hidden, 2 * shared)), pair[1], shared, hidden)
-            out = ops.add(m, out, extra)
+        if beside is not None:
+            back = x.numel
+            extra = beside[1](m, _swiglu(m, beside[0](m, _resized(m, x, m.tokens * hidden))))
+            out = ops.add(m, out, _resized(m, extra, back))
         return out
 
     return feed_forward
+
+
+def _expert_adapters(b: Builder, local: int, hidden: int, inner: int) -> tuple[Parameter, ...]:
+    """Low-rank pairs of both grouped linears, one for each local expert."""
+    setup = b.setup
+    if not setup.adapter or not b.targets("linear_fc1", False):
+        return ()
+    sizes = (("fc1.lora_A", hidden), ("fc1.lora_B", 2 * inner), ("fc2.lora_A", inner), ("fc2.lora_B", hidden))
+    rank, size = setup.adapter_rank, setup.weight_itemsize
+    return tuple(b.make(f"experts.{name}", "adapter", (local * rank, width), size, True, "adapters") for name, width in sizes)
+
+
+def _adapted(m: Machine, out: Tensor, x: Tensor, pair: tuple[Parameter, ...], rank: int, fin: int, fout: int) -> Tensor:
+    """Add what the low-rank pairs of the grouped linear make of `x`; each token meets one expert's."""
+    if not pair:
+        return out
+    return ops.add(m, out, ops.scale(m, _linear(m, _linear(m, x, pair[0], fin, rank), pair[1], rank, fout)))
 
 
 def no_head(m: Machine, hidden: Tensor) -> Tensor:
