@@ -107,7 +107,7 @@ def main() -> None:
             found = recognise(document)
             if found is None or (options.dialect and options.dialect != found[0].NAME):
                 continue
-            name = "trl_yaml" if found[0] is by_name("trl_yaml") else found[0].NAME
+            name = found[0].NAME
             files[name] += 1
             counts.setdefault(name, Counter()).update(
                 path for path in unread(document, name, root) if options.all or not HARMLESS.search(path)

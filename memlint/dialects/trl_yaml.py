@@ -17,7 +17,7 @@ from memlint.dialects.from_pretrained import load_facts
 from memlint.facts import Fact, fixed
 from memlint.read.document import Document
 
-NAME = "trl"
+NAME = "trl_yaml"
 FRAGMENT = False
 INTERPOLATES = False
 

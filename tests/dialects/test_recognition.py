@@ -29,7 +29,7 @@ def read(text: str, path: str = "config.yaml") -> Extraction:
         ("litgpt", "checkpoint_dir: checkpoints/a/b\ntrain:\n  micro_batch_size: 1\nprecision: bf16-true\n"),
         ("ms_swift", "model: a/b\ntuner_type: lora\ndataset: d\nmax_length: 2048\n"),
         ("verl", "actor_rollout_ref:\n  model: {path: a/b}\ndata: {train_batch_size: 8}\ntrainer: {nnodes: 1}\n"),
-        ("trl", "model_name_or_path: a/b\nmax_length: 1024\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n"),
+        ("trl_yaml", "model_name_or_path: a/b\nmax_length: 1024\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n"),
         (
             "open_instruct",
             "model_name_or_path: a/b\nmax_seq_length: 4096\nper_device_train_batch_size: 1\nwith_tracking: true\n"
