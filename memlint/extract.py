@@ -13,7 +13,7 @@ from memlint.project import Project
 from memlint.read.jobfile import holds_launches
 from memlint.source import Kind, ReadError, Source, Span, kind_of
 
-__all__ = ["Project", "extract"]
+__all__ = ["Project", "extract", "malformed"]
 
 
 def extract(path: str, project: Project | None = None, text: str | None = None) -> Extraction:
@@ -82,6 +82,33 @@ def _dispatch(source: Source, project: Project) -> Extraction:
 
         return read_notebook_runs(source, project)
     return Extraction()
+
+
+def malformed(path: str, project: Project) -> ReadError | None:
+    """Why a file does not parse as what its name says, for a file that readers passed over as no training job."""
+    try:
+        source = project.read(path)
+        if not source.text.strip():
+            return None
+        if source.kind is Kind.PYTHON:
+            from memlint.read.pyeval.grammar import parse as parse_python
+
+            parse_python(source.text, path)
+        elif source.kind is Kind.YAML:
+            from memlint.read.yamldoc import read_yaml
+
+            read_yaml(source)
+        elif source.kind is Kind.JSON:
+            from memlint.read.jsondoc import read_json
+
+            read_json(source)
+        elif source.kind is Kind.NOTEBOOK:
+            from memlint.read.notebook import read_notebook
+
+            read_notebook(source)
+    except ReadError as error:
+        return error
+    return None
 
 
 def _embedded(source: Source, project: Project) -> Extraction:

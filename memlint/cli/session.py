@@ -12,7 +12,7 @@ from memlint.cli import internal_error
 from memlint.cli.failure import Failure
 from memlint.config import Configs, Settings, with_comments
 from memlint.config_file import ConfigError
-from memlint.extract import Project, extract
+from memlint.extract import Project, extract, malformed
 from memlint.facts import TrainingRun
 from memlint.source import ReadError, Source
 
@@ -74,6 +74,11 @@ class Session:
         except Exception as error:
             return Read(path, settings, errors=(ReadError(internal_error(error), path),))
 
+    def malformed(self, path: str) -> list[ReadError]:
+        """Why a named file that holds no training job does not even parse."""
+        error = malformed(path, self.project_for(path, self.settings_for(path)))
+        return [error] if error else []
+
     def root_of(self, path: str) -> Path:
         """The folder that paths in baselines and fingerprints are relative to: the repository's, else where we are."""
         project = self.project_for(path, self.settings_for(path))
@@ -105,7 +110,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The files to look at. `named` were given by name: they must be readable, others may simply be no training job."""
+    """The files to look at. `named` were given by a person by name: they must be readable, others may be no training job."""
 
     files: tuple[str, ...] = ()
     named: frozenset[str] = frozenset()
@@ -136,7 +141,8 @@ def gather(paths: Sequence[str], session: Session, *, force_exclude: bool = Fals
         elif force_exclude and (not _readable(path) or session.settings_for(path).excludes(path)):
             excluded += 1
         else:
-            files[path] = True
+            # A hook names whatever changed, templates included: nobody said that these are training jobs.
+            files[path] = not force_exclude
     return Inputs(tuple(files), frozenset(path for path, named in files.items() if named), excluded)
 
 
