@@ -116,9 +116,8 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     ledger.enter("backward")
     buckets = bucket(m, setup, trained)
     root = value.pop(0)
-    gradient = m.new(1, 4)
-    backward(m.tape, root, gradient)
-    del root, gradient
+    backward(m.tape, root, [m.new(1, 4)])
+    del root
     if units is not None:
         units.finish()
     buckets.clear()
@@ -167,6 +166,8 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
         if units is not None:
             units.enter_forward(ROOT)
         x = stage.embed(m, context)
+        if units is not None:
+            units.past_embedding()
         for block in stage.blocks:
             m.ledger.enter("forward", index)
             if units is not None:
@@ -179,6 +180,8 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
                 units.leave_forward(index, last=index == blocks - 1)
             index += 1
         m.ledger.enter("forward")
+        if units is not None:
+            units.enter_head()
         x = stage.finish(m, x)
         context = x
     if units is not None:

@@ -53,6 +53,16 @@ class Units:
         else:
             self.gathered[unit] = arrived
 
+    def past_embedding(self) -> None:
+        """ZeRO-3 fetches and releases module by module: the embedding's weights go before the first block."""
+        if self.setup.sharding.strategy == "zero3":
+            self.gathered.pop(ROOT, None)
+
+    def enter_head(self) -> None:
+        """Final norm and head: fetched by ZeRO-3 now, and kept for their backward, which follows at once."""
+        if self.setup.sharding.strategy == "zero3":
+            self.enter_forward(ROOT)
+
     def leave_forward(self, unit: int, last: bool) -> None:
         """A unit's forward is over: its weights go, where they are resharded (the root's stay)."""
         sharding = self.setup.sharding
@@ -70,6 +80,8 @@ class Units:
 
     def enter_backward(self, unit: int) -> None:
         """A block's backward begins: its weights have arrived, the next block's are asked for."""
+        if self.setup.sharding.strategy == "zero3":
+            self.gathered.pop(ROOT, None)
         if unit in self.incoming:
             arrived = self.incoming.pop(unit)
             self.gathered[unit] = self._weights(unit) if self.setup.sharding.copies_out else arrived
@@ -83,12 +95,20 @@ class Units:
 
     def _gather(self, unit: int) -> Storage:
         """The result of an all-gather, in the dtype the weights are used in."""
-        nbytes = sum(p.numel * p.itemsize for p in self.parameters[unit])
-        return Storage(self.machine.ledger, nbytes, "communication", aside=True)
+        return Storage(self.machine.ledger, self._bytes(unit), "communication", aside=True)
 
     def _weights(self, unit: int) -> Storage:
         """The unit's weights where they are copied out of the all-gather's result, one tensor each."""
-        return Storage(self.machine.ledger, sum(p.numel * p.itemsize for p in self.parameters[unit]), "communication")
+        return Storage(self.machine.ledger, self._bytes(unit), "communication")
+
+    def _bytes(self, unit: int) -> int:
+        members = self.parameters[unit]
+        if unit == ROOT and self.setup.sharding.strategy == "zero3":
+            # Embedding or head: whichever is at work; the larger half where they differ.
+            tables = [p for p in members if p.kind == "embedding"]
+            rest = [p for p in members if p.kind != "embedding"] if len(tables) < len(members) else members
+            return max(sum(p.numel * p.itemsize for p in half) for half in (tables, rest))
+        return sum(p.numel * p.itemsize for p in members)
 
     def finish(self) -> None:
         """The end of backward: everything gathered is freed, hooks are dropped, what was accumulated whole is reduced."""
