@@ -42,6 +42,8 @@ def examine(
         applied = baselines.read(file).apply(findings, (session.relative(path) for path in inputs.files))
         findings, silenced, stale = list(applied.new), [*silenced, *applied.known], len(applied.stale)
     notes = [note for assessment in collected.assessments if (note := _note(assessment))]
+    if not inputs.files:
+        notes.append("nothing to look at: no scripts, notebooks, launch scripts or configs in what was named")
     if stale:
         notes.append(f"{stale} entries of the baseline no longer occur: memlint baseline write removes them")
     return CheckResult(
