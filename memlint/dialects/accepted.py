@@ -18,12 +18,16 @@ BLOCKS = {
     "litgpt": ("",),
     "ms_swift": ("",),
     "accelerate": ("",),
+    "trl_yaml": ("",),
     "deepspeed": ("zero_optimization",),
 }
 """Dialect -> the mappings whose keys the framework checks."""
 
 CLOSE = 0.84
 """How alike two names must be (`difflib` ratio) to be taken for a slip of the pen."""
+
+CLOSER = {"trl_yaml": 0.9}
+"""The same where a script may add arguments of its own (`max_seq_len` beside `max_seq_length`)."""
 
 MAX_CHECKED = 500
 """A mapping with more keys is not checked."""
@@ -48,7 +52,7 @@ def unknown_keys(document: Document, dialect: str) -> tuple[Problem, ...]:
                 continue
             from difflib import get_close_matches  # only where a key is not known: it takes a while to import
 
-            meant = get_close_matches(entry.key, accepted - node.keys, 1, CLOSE)
+            meant = get_close_matches(entry.key, accepted - node.keys, 1, CLOSER.get(dialect, CLOSE))
             if meant:
                 message = f"unknown key {entry.key!r}: did you mean {meant[0]!r}?"
                 found.append(Problem("unknown-key", message, entry.key_span))

@@ -542,3 +542,10 @@ def test_verl_from_a_megatron_trainer() -> None:
         "defaults:\n  - ppo_megatron_trainer\n  - _self_\nactor_rollout_ref:\n  model: {path: a/b}\ntrainer: {nnodes: 2}\n"
     )
     assert values(run, "parallel.strategy", "parallel.nodes", "parallel.tensor") == ("megatron", 2, 1)
+
+
+def test_a_slip_of_the_pen_in_a_trl_yaml() -> None:
+    base = "model_name_or_path: a/b\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\nmax_length: 512\n"
+    (problem,) = run_of(base + "gradient_checkpoint: true\nmax_seq_len: 12\nmy_own: 1\n").problems
+    assert (problem.name, problem.span.line) == ("unknown-key", 5)
+    assert "'gradient_checkpointing'" in problem.message
