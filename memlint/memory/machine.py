@@ -24,6 +24,7 @@ class Machine:
     attention: str = "sdpa"
     autocast: int = 0
     kernels: frozenset[str] = frozenset()
+    compiled: bool = False
     mask_itemsize: int = 0
     """Element size of the 4-D attention bias that a padded batch brings along; 0 when there is no mask."""
     wide_dropout_masks: bool = False

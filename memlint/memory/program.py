@@ -78,6 +78,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     m.attention = setup.attention
     m.autocast = setup.autocast
     m.kernels = setup.kernels
+    m.compiled = setup.compiled
     m.wide_dropout_masks = setup.stack.wide_dropout_masks
     m.math_sdpa = setup.math_sdpa
     if setup.attention.startswith("flash"):

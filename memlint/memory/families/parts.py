@@ -133,12 +133,17 @@ def gated_mlp(m: Machine, x: Tensor, gate: Linear, up: Linear, down: Linear, act
 
 
 def fused_swiglu(m: Machine, gate: Tensor, up: Tensor) -> Tensor:
-    """A Triton SwiGLU (Liger `ops/swiglu.py`): keeps gate and up, and writes their gradients into them."""
+    """A Triton SwiGLU (Liger `ops/swiglu.py`, Unsloth `kernels/swiglu.py`): keeps gate and up, and writes their gradients into them;
+    compiled code, which keeps the same, makes new ones."""
     out = m.new(gate.numel, gate.itemsize)
     numel, itemsize = gate.numel, gate.itemsize
+    kept = [gate.storage, up.storage]
 
     def rule(g: Tensor) -> Grads:
-        return m.new(numel, itemsize), m.new(numel, itemsize)
+        if m.compiled:
+            return m.new(numel, itemsize), m.new(numel, itemsize)
+        right, left = Tensor(kept.pop(), numel, itemsize), Tensor(kept.pop(), numel, itemsize)
+        return left, right
 
     return m.tape.record(out, (gate, up), rule, (gate.storage, up.storage))
 
