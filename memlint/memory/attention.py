@@ -31,6 +31,10 @@ class Shape:
     softcap: bool = False
     sinks: Parameter | None = None
     """A learned logit per head that joins the scores (GPT-OSS)."""
+    broadcasts_kv: bool = False
+    """One key head is left to broadcasting, which only the math path of SDPA takes (Falcon's multi-query attention)."""
+    float32_scores: bool = False
+    """Queries and keys are raised to float32 before they are multiplied (GPT-J, GPT-Neo)."""
     head_major: bool = False
     """Queries come out of a concatenation, head by head: the flash kernel's result has their layout and has to be copied."""
     float32_softmax: bool = True
@@ -59,7 +63,7 @@ def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tens
             shape = _expanded(shape)
         return flash(m, *_half(m, q, k, v), shape)
     q, k, v = (ops.autocast(m, t) for t in (q, k, v))
-    if m.math_sdpa:
+    if m.math_sdpa or shape.broadcasts_kv:
         return math(m, q, k, v, shape, bias or m.mask)
     mask = bias or m.mask
     if m.repeats_kv or shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
@@ -154,7 +158,8 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
 
 def math(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
     """The math path of SDPA (`_scaled_dot_product_attention_math`): half inputs are raised to float32 first."""
-    itemsize = q.itemsize
+    itemsize, autocast = q.itemsize, m.autocast
+    m.autocast = 0  # the composite kernel runs below autocast
     k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
     q, k, v = (ops.cast(m, t, FP32) for t in (q, k, v))
     q, k = ops.scale(m, q), ops.scale(m, k)
@@ -167,6 +172,7 @@ def math(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor
     del scores
     weights = ops.dropout(m, weights, shape.dropout)
     out = _product(m, weights, v, shape.out)
+    m.autocast = autocast
     return ops.copy(m, ops.cast(m, out, itemsize))
 
 
@@ -181,16 +187,21 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
         weights = ops.scale(m, weights)
     if bias is not None:
         weights = ops.add(m, weights, bias)
-    elif m.mask is not None or shape.causal:
+    if m.mask is not None and m.mask.itemsize == BYTE:
+        weights = ops.masked_fill(m, weights, m.mask)
+    elif bias is None and (m.mask is not None or shape.causal):
         weights = ops.shift(m, weights)
+    only = [weights]  # so that the callee can let go of it
+    del weights
     if shape.sinks is not None:
-        return _with_sinks(m, weights, shape.sinks, v, shape)
-    return mix(m, weights, q.itemsize, v, shape)
+        return _with_sinks(m, only, shape.sinks, v, shape)
+    return mix(m, only, q.itemsize, v, shape)
 
 
-def _with_sinks(m: Machine, weights: Tensor, sinks: Parameter, v: Tensor, shape: Shape) -> Tensor:
+def _with_sinks(m: Machine, scored: list[Tensor], sinks: Parameter, v: Tensor, shape: Shape) -> Tensor:
     """GPT-OSS: one more column of scores; the row's maximum is subtracted, softmax in the stream's dtype, the column dropped."""
     rows = shape.batch * shape.heads * shape.queries
+    weights = scored.pop()
     itemsize = weights.itemsize
     column = m.tape.record(Tensor(sinks.storage, rows, itemsize), (sinks,), lambda g: (m.new(shape.heads, itemsize),))
     combined = ops.concat(m, (weights, column))
@@ -209,16 +220,22 @@ def _with_sinks(m: Machine, weights: Tensor, sinks: Parameter, v: Tensor, shape:
 
 def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:
     """`torch.matmul(query, key.transpose(2, 3))`: operands that are transposed views are copied, and the copies kept."""
+    if shape.float32_scores:
+        q, k = ops.cast(m, q, FP32), ops.cast(m, k, FP32)
     q, k = ops.autocast(m, q), ops.autocast(m, k)
     if shape.batch > 1:
-        q = ops.copy(m, q)
+        q = ops.copy(m, q) if not shape.head_major else q
         if shape.heads == shape.kv_heads:
             k = ops.copy(m, k)
     return _product(m, q, k, shape.scores)
 
 
-def mix(m: Machine, weights: Tensor, itemsize: int, v: Tensor, shape: Shape) -> Tensor:
-    """Softmax in float32, back to the stream's dtype, dropout, times V, and the copy to (batch, sequence, heads)."""
+def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape) -> Tensor:
+    """Softmax in float32, back to the stream's dtype, dropout, times V, and the copy to (batch, sequence, heads).
+
+    Takes the scores out of `scored`.
+    """
+    weights = scored.pop()
     if shape.float32_softmax:
         weights = ops.softmax(m, weights, FP32)
         weights = ops.cast(m, weights, itemsize)

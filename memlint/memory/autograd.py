@@ -21,7 +21,7 @@ Rule = Callable[..., Grads]
 class Node:
     """One recorded operation. `nexts` are the (node, output index) that its input gradients flow to."""
 
-    __slots__ = ("nexts", "outputs", "rule", "saved", "seq")
+    __slots__ = ("consumes", "nexts", "outputs", "rule", "saved", "seq")
 
     def __init__(
         self,
@@ -36,6 +36,8 @@ class Node:
         self.nexts = nexts
         self.saved: tuple[Storage | None, ...] | None = saved
         self.outputs = outputs
+        self.consumes = False
+        """The rule gets the list of gradients itself and takes them out of it, so that they can go while it runs."""
 
 
 class Sink(Node):
@@ -82,10 +84,10 @@ class Tape:
         return out
 
     def leaf(self, x: Tensor) -> Tensor:
-        """Make `x` a leaf that needs a gradient which nobody collects."""
+        """Make `x` a leaf that needs a gradient which nobody collects; its accumulator holds it as long as the graph lives."""
         if self.enabled:
             self.seq += 1
-            x.node = Node(self.seq, lambda g: (), ())
+            x.node = Node(self.seq, lambda g: (), (), (x.storage,))
         return x
 
     def record_many(
@@ -122,7 +124,7 @@ def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
     if parameter.grad is not None and parameter.grad.numel == grad.numel:
         return  # added in place
     ledger = tape.ledger
-    component = "activations" if parameter.kind == "input" else "gradients"
+    component = "activations" if parameter.kind in ("input", "recomputed") else "gradients"
     if getrefcount(grad.storage) <= 2 and grad.itemsize == parameter.itemsize:
         ledger.components[grad.storage.ident] = component
         parameter.grad = Tensor(grad.storage, grad.numel, grad.itemsize)
@@ -132,15 +134,14 @@ def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
         ledger.component = before
 
 
-def backward(tape: Tape, root: Tensor, grad: Tensor) -> None:
-    """Run the graph below `root`. Gradient mode is off inside, as in the engine (create_graph=False)."""
+def backward(tape: Tape, root: Tensor, grads: list[Tensor | None]) -> None:
+    """Run the graph below `root`, whose gradient is taken out of `grads`. Gradient mode is off inside (create_graph=False)."""
     if root.node is None:
         return
     was_enabled, tape.enabled = tape.enabled, False
     waiting = _dependencies(root.node)
     buffers: dict[Node, list[Tensor | None]] = {root.node: [None] * root.node.outputs}
-    buffers[root.node][root.index] = grad
-    del grad
+    buffers[root.node][root.index] = grads.pop()
     ready: list[tuple[int, int, Node]] = [(-root.node.seq, 0, root.node)]
     order = 0
     del root
@@ -157,7 +158,7 @@ def backward(tape: Tape, root: Tensor, grad: Tensor) -> None:
             continue
         rule = node.rule
         assert rule is not None
-        grads = list(rule(*incoming))
+        results = list(rule(incoming) if node.consumes else rule(*incoming))
         del incoming
         node.rule = rule = None
         node.saved = None
@@ -165,7 +166,7 @@ def backward(tape: Tape, root: Tensor, grad: Tensor) -> None:
             if edge is None:
                 continue
             target, index = edge
-            value, grads[position] = grads[position], None
+            value, results[position] = results[position], None
             slots = buffers.get(target)
             if slots is None:
                 slots = buffers[target] = [None] * target.outputs
@@ -179,7 +180,7 @@ def backward(tape: Tape, root: Tensor, grad: Tensor) -> None:
             if not waiting[target]:
                 order += 1
                 heapq.heappush(ready, (-target.seq, order, target))
-        del grads
+        del results
     tape.enabled = was_enabled
 
 

@@ -9,7 +9,7 @@ from memlint.memory.autograd import Sink
 from memlint.memory.linear import Adapter, Linear, Quantised, Stack
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import Parameter, Storage
+from memlint.memory.tensor import Parameter, Storage, Tensor
 
 OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_outputs", "cls", "decoder")
 """Names of linears on top of the stack: neither quantised nor a target of `all-linear` (peft 0.21.2,
@@ -91,6 +91,10 @@ class Builder:
     def vector(self, name: str, width: int, kind: str = "bias") -> Parameter:
         """A bias or another one-dimensional weight."""
         return self.parameter(name, kind, (width,))
+
+    def buffer(self, numel: int, itemsize: int) -> Tensor:
+        """A tensor of the model that is no weight (position ids)."""
+        return Tensor(Storage(self.machine.ledger, numel * itemsize, "weights"), numel, itemsize)
 
     def linear(
         self, name: str, fin: int, fout: int, bias: bool = False, tied: Parameter | None = None, copies: int = 1

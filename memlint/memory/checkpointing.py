@@ -70,10 +70,11 @@ def checkpointed(
     masks = [m.mask]
     keeps = units is not None and index in units.frozen and setup.reentrant
 
-    def rule(g: Tensor) -> tuple[Tensor | None, ...]:
+    def rule(grads: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+        gradient_of_result = grads[0] if setup.reentrant else None  # an argument of `CheckpointFunction.backward`
         _enter(m, units, index)
         storage = held.pop() if held else Storage(m.ledger, numel * itemsize)
-        inputs = Parameter(storage, numel, itemsize, "inputs", "input", index)
+        inputs = Parameter(storage, numel, itemsize, "inputs", "input" if setup.reentrant else "recomputed", index)
         del storage
         inputs.node = Sink(inputs)
         tape.enabled = True
@@ -83,8 +84,11 @@ def checkpointed(
         result = block(m, inputs, context_held[0] if context_held else None)
         m.casts, m.mask = casts, None
         tape.enabled = False
-        backward(tape, result, g)
-        del result
+        if not setup.reentrant:
+            # The recomputation stops at the last tensor that backward needs and its result is not kept (`_StopRecomputationError`).
+            result = Tensor(inputs.storage, result.numel, result.itemsize, result.node, result.index)
+        backward(tape, result, grads)
+        del result, gradient_of_result
         del m.held[held_before:]
         inputs.node = None
         grad = inputs.grad
@@ -96,4 +100,7 @@ def checkpointed(
 
     saved = (*kept, None if setup.checkpoint_offload else x.storage)
     del kept
-    return tape.record(out, (x,), rule, saved)
+    tape.record(out, (x,), rule, saved)
+    if out.node is not None:
+        out.node.consumes = True
+    return out

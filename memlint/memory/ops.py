@@ -25,7 +25,7 @@ def autocast(m: Machine, x: Tensor) -> Tensor:
     """The cast that autocast puts in front of an operation of its lower-precision list."""
     if not m.autocast or x.itemsize != FP32:
         return x
-    if not isinstance(x, Parameter) or x.node is None:
+    if not isinstance(x, Parameter) or x.node is None or x.kind == "recomputed":
         return cast(m, x, m.autocast)
     ident = x.storage.ident
     if ident not in m.casts:
@@ -244,11 +244,30 @@ def gather(m: Machine, x: Tensor, index: Tensor, numel: int) -> Tensor:
     return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),), (index.storage,))
 
 
+def pick(m: Machine, x: Tensor) -> Tensor:
+    """`x[..., [n], :]`: a copy of a slice by an index list."""
+    return gather(m, x, m.new(1, INT64), x.numel)
+
+
+def spread(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """`x.expand(...)` made dense: backward sums."""
+    out = m.new(numel, x.itemsize)
+    few, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(few, itemsize),))
+
+
 def sum_groups(m: Machine, x: Tensor, numel: int) -> Tensor:
     """`x.view(rows, group, width).sum(1)`: backward copies the expanded gradient out (the view needs it dense)."""
     out = m.new(numel, x.itemsize)
     full, itemsize = x.numel, x.itemsize
     return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),))
+
+
+def masked_fill(m: Machine, x: Tensor, mask: Tensor) -> Tensor:
+    """`x.masked_fill(mask, number)`: keeps the boolean mask."""
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (mask.storage,))
 
 
 def clamp(m: Machine, x: Tensor) -> Tensor:
@@ -265,13 +284,17 @@ def clamp(m: Machine, x: Tensor) -> Tensor:
     return m.tape.record(out, (x,), rule, (x.storage,))
 
 
-def embedding(m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor) -> Tensor:
-    """`F.embedding`: keeps the ids; backward makes a dense gradient of the whole table."""
+def embedding(m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor, scaled: bool = False, inputs: bool = True) -> Tensor:
+    """`F.embedding`: keeps the ids; backward makes a dense gradient of the whole table.
+
+    `scaled`: the module multiplies its result. `inputs`: it is the table of the input tokens (not of positions).
+    """
     out = m.new(rows * width, weight.itemsize)
     table, itemsize = weight.numel, weight.itemsize
-    if weight.node is None and m.input_grads:
-        return m.tape.leaf(out)
-    return m.tape.record(out, (weight,), lambda g: (m.new(table, itemsize),), (ids.storage,))
+    out = m.tape.record(out, (weight,), lambda g: (m.new(table, itemsize),), (ids.storage,))
+    if scaled:
+        out = scale(m, out)
+    return m.tape.leaf(out) if inputs and weight.node is None and m.input_grads else out
 
 
 def token_ids(m: Machine, rows: int) -> Tensor:

@@ -15,7 +15,7 @@ from memlint.memory.families.llama import LANGUAGE
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import Tensor
+from memlint.memory.tensor import INT64, Tensor
 from memlint.models.architecture import Architecture
 
 DROPOUTS = {"distilbert": ("dropout", "attention_dropout")}
@@ -37,11 +37,13 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     norm = _norm(b, "LayerNorm", width)
     project = b.linear("embeddings_project", width, hidden, bias=True) if width != hidden else None
 
+    ids = b.buffer(a.max_positions or b.machine.sequence, INT64)
+
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        x = ops.embedding(m, words, width, m.tokens, ops.token_ids(m, m.tokens))
+        x = ops.embedding(m, words, width, m.tokens, ids)
         if kinds is not None:
-            x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, ops.token_ids(m, m.tokens)))
-        x = ops.add(m, x, ops.embedding(m, places, width, m.sequence, ops.token_ids(m, m.sequence)))
+            x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, ids, inputs=False))
+        x = ops.add(m, x, ops.embedding(m, places, width, m.sequence, ids, inputs=False))
         x = ops.dropout(m, norm(m, x), hidden_drop)
         return apply(m, project, x) if project is not None else x
 
@@ -80,14 +82,12 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
         mixed = apply(m, out, core)
         if a.model_type != "distilbert":
             mixed = ops.dropout(m, mixed, hidden_drop)
-        mixed = ops.add(m, mixed, x)
-        x = first(m, mixed)
+        x = first(m, ops.add(m, mixed, x))
         del mixed, core
         inner_states = parts.activation(m, apply(m, up, x), act)
         fed = apply(m, down, inner_states)
         fed = ops.dropout(m, fed, hidden_drop)
-        fed = ops.add(m, fed, x)
-        return second(m, fed)
+        return second(m, ops.add(m, fed, x))
 
     return block
 
@@ -106,7 +106,7 @@ def _headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, 
             x = norm(m, parts.activation(m, apply(m, transform, x), a.activation or "gelu"))
             return apply(m, head, x)
 
-        return Model([stage], language, head, width, b.setup.vocabulary)
+        return Model([stage], language, head, width, b.setup.vocabulary, causal=False)
     labels = b.setup.num_labels
     pooled = objective not in ("token_classification", "question_answering")
     pooler = b.linear("pooler", hidden, hidden, bias=True) if pooled else None
@@ -118,4 +118,4 @@ def _headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, 
             x = ops.dropout(m, x, hidden_drop)
         return apply(m, classifier, x)
 
-    return Model([stage], classify, classifier, hidden, labels)
+    return Model([stage], classify, classifier, hidden, labels, causal=False)

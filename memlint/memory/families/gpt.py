@@ -17,7 +17,7 @@ from memlint.memory.families.llama import LANGUAGE
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import Tensor
+from memlint.memory.tensor import BYTE, Tensor
 from memlint.models.architecture import Architecture
 
 
@@ -52,6 +52,9 @@ class Style:
     head: str = "lm_head"
     final_norm: bool = True
     float32_softmax: bool = True
+    float32_scores: bool = False
+    boolean_mask: bool = False
+    """The mask is turned into booleans that fill the scores (MPT)."""
 
 
 STYLES = {
@@ -59,10 +62,10 @@ STYLES = {
                   attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
     "gpt_bigcode": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, positions="wpe", residual_dropout="resid_pdrop",
                          attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
-    "gpt_neo": Style(("k_proj", "v_proj", "q_proj"), "out_proj", "c_fc", "c_proj", attention_bias=False, positions="wpe",
+    "gpt_neo": Style(float32_scores=True, qkv=("k_proj", "v_proj", "q_proj"), out="out_proj", up="c_fc", down="c_proj", attention_bias=False, positions="wpe",
                      residual_dropout="resid_dropout", attention_dropout="attention_dropout", embedding_dropout="embed_dropout",
                      mlp_dropout="resid_dropout"),
-    "gptj": Style(("q_proj", "k_proj", "v_proj"), "out_proj", "fc_in", "fc_out", attention_bias=False, rotary="rotary_dim",
+    "gptj": Style(float32_scores=True, qkv=("q_proj", "k_proj", "v_proj"), out="out_proj", up="fc_in", down="fc_out", attention_bias=False, rotary="rotary_dim",
                   parallel=True, two_norms=False, head_bias=True, residual_dropout="resid_pdrop", attention_dropout="attn_pdrop",
                   mlp_dropout="resid_pdrop", embedding_dropout="embd_pdrop"),
     "codegen": Style(("qkv_proj",), "out_proj", "fc_in", "fc_out", attention_bias=False, rotary="rotary_dim", parallel=True,
@@ -81,8 +84,8 @@ STYLES = {
                    table="word_embeddings", residual_dropout="hidden_dropout", mlp_dropout="hidden_dropout",
                    attention_dropout="attention_dropout"),
     "falcon": Style(("query_key_value",), "dense", "dense_h_to_4h", "dense_4h_to_h", bias=False, rotary="all", parallel=True,
-                    two_norms=False, table="word_embeddings"),
-    "mpt": Style(("Wqkv",), "out_proj", "up_proj", "down_proj", bias=False, alibi=True),
+                    two_norms=False, table="word_embeddings", float32_softmax=False),
+    "mpt": Style(("Wqkv",), "out_proj", "up_proj", "down_proj", bias=False, alibi=True, boolean_mask=True),
     "biogpt": Style(("q_proj", "k_proj", "v_proj"), "out_proj", "fc1", "fc2", positions="embed_positions", position_offset=2,
                     table="embed_tokens", residual_dropout="hidden_dropout_prob", attention_dropout="attention_probs_dropout_prob",
                     head="output_projection"),
@@ -98,20 +101,25 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     drop = _dropouts(a)
     b.enter_layer(-1)
     table = b.embedding(style.table, b.setup.vocabulary, hidden)
-    learned = style.positions or ("wpe" if a.model_type == "mpt" and a.config.get("learned_pos_emb") else "")
-    where = b.embedding(learned, (a.max_positions or b.machine.sequence) + style.position_offset, hidden) if learned else None
+    rows = (a.max_positions or b.machine.sequence) + style.position_offset
+    where = b.embedding(style.positions, rows, hidden) if style.positions else None
     after_embedding = _layer_norm(b, "word_embeddings_layernorm", hidden) if style.embedding_norm else None
     tables: list[tuple[Tensor, Tensor]] = []
     head_dim = a.head_dim or hidden // (a.heads or 1)
     share = _rotated(a, style, head_dim)
+    always_masked = a.model_type == "falcon" and b.setup.stack.boolean_masks  # `allow_is_causal_skip=False`
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens))
         if where is not None:
-            x = ops.add(m, x, ops.embedding(m, where, hidden, m.sequence, ops.token_ids(m, m.sequence)))
+            x = ops.add(m, x, ops.embedding(m, where, hidden, m.sequence, ops.token_ids(m, m.sequence), inputs=False))
         x = ops.dropout(m, x, drop(style.embedding_dropout))
         if after_embedding is not None:
             x = after_embedding(m, x)
+        if always_masked and m.mask is None and m.attention == "sdpa":
+            m.mask = m.new(m.sequence * m.sequence, BYTE)
+        if style.boolean_mask and m.mask is not None:
+            m.mask = ops.cast(m, m.mask, BYTE)
         if share:
             tables[:] = [parts.rotary_tables(m, int(head_dim * share), x.itemsize)]
         return x
@@ -125,6 +133,15 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     tied = table if b.setup.tied and language else None
     linear = b.linear(name, hidden, classes, bias=style.head_bias and language, tied=tied)
     return Model([Stage(embed, blocks, final)], lambda m, x: apply(m, linear, x), linear, hidden, classes)
+
+
+def _head_by_head(m: Machine, q: Tensor, k: Tensor, v: Tensor, heads: int, kv_heads: int, grouped: bool) -> tuple[Tensor, ...]:
+    """Falcon's `_split_heads` and the reshaping after it: copies in head order; grouped keys and values are spread over all heads."""
+    if not grouped:
+        return ops.copy(m, q), ops.pick(m, k), ops.pick(m, v)
+    q = ops.copy(m, q)
+    k, v = (ops.copy(m, ops.spread(m, ops.pick(m, x), q.numel)) for x in (k, v))
+    return ops.copy(m, q), k, v
 
 
 def _dropouts(a: Architecture) -> Callable[[str], float]:
@@ -184,6 +201,9 @@ def _block(
     inner = a.intermediate_size or 4 * hidden
     up, down = b.linear(style.up, hidden, inner, bias), b.linear(style.down, inner, hidden, bias)
     act = a.activation or "gelu"
+    falcon = a.model_type == "falcon"
+    if a.config.get("new_decoder_architecture"):
+        kv_heads = heads
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
@@ -191,10 +211,14 @@ def _block(
             q, k, v = ops.split(m, apply(m, projections[0], x), (rows * q_width, rows * kv_width, rows * kv_width))
         else:
             q, k, v = apply(m, projections[0], x), apply(m, projections[1], x), apply(m, projections[2], x)
+        if falcon:
+            q, k, v = _head_by_head(m, q, k, v, heads, kv_heads, bool(a.config.get("new_decoder_architecture")))
         if share:
             q, k = parts.rope(m, q, k, tables[-1], share)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, drop(style.attention_dropout),
-                      float32_softmax=style.float32_softmax)
+                      float32_softmax=style.float32_softmax, float32_scores=style.float32_scores,
+                      head_major=falcon or a.model_type in ("gpt_neox", "phi"),
+                      broadcasts_kv=falcon and kv_heads < heads)
         position_bias = None
         if style.alibi or a.config.get("alibi"):
             position_bias = m.mask or m.new(m.batch * heads * m.sequence, x.itemsize)

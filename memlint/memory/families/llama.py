@@ -65,7 +65,7 @@ def decoder(
     positions = rotary or rotary_of(a)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens))
+        x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens), style.scaled_table)
         if style.scales_embedding:
             x = ops.scale(m, x)
         positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize)]

@@ -22,6 +22,8 @@ class Style:
     fused_gate_up: bool = False
     gated: bool = True
     scales_embedding: bool = False
+    scaled_table: bool = False
+    """The embedding module itself scales (Gemma, transformers 5)."""
     scales_residual: bool = False
     scales_logits: bool = False
     rope_concatenates: bool = False
@@ -43,12 +45,12 @@ STYLES = {
     "qwen": Style(qkv_bias=True, out_bias=False, fused_qkv=True, mlp_bias=False, halves_inner=True,
                   names=("c_attn", "", "", "c_proj", "w2", "w1", "c_proj")),
     "qwen3": Style(qk_norm="head"),
-    "gemma": Style(norm="gemma", scales_embedding=True),
-    "gemma2": Style(norm="gemma", scales_embedding=True, post_norms=True, softcap=True),
-    "gemma3_text": Style(norm="gemma", scales_embedding=True, post_norms=True, qk_norm="head"),
-    "gemma3": Style(norm="gemma", scales_embedding=True, post_norms=True, qk_norm="head"),
-    "gemma4_text": Style(scales_embedding=True, post_norms=True, qk_norm="head"),
-    "gemma4": Style(scales_embedding=True, post_norms=True, qk_norm="head"),
+    "gemma": Style(norm="gemma", scaled_table=True),
+    "gemma2": Style(norm="gemma", scaled_table=True, post_norms=True, softcap=True),
+    "gemma3_text": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
+    "gemma3": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
+    "gemma4_text": Style(scaled_table=True, post_norms=True, qk_norm="head"),
+    "gemma4": Style(scaled_table=True, post_norms=True, qk_norm="head"),
     "granite": Style(scales_embedding=True, scales_residual=True, scales_logits=True),
     "olmo": Style(norm="bare"),
     "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
