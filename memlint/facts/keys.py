@@ -167,6 +167,7 @@ def _keys() -> dict[str, Key]:
         ("parallel.overlap_comm", "bool", "DeepSpeed overlaps reduction with backward (second bucket)"),
         ("parallel.contiguous_gradients", "bool", "DeepSpeed copies gradients to a contiguous buffer"),
         ("parallel.param_persistence_threshold", "number", "ZeRO-3 keeps smaller parameters on every GPU, elements"),
+        ("parallel.max_reuse_distance", "number", "ZeRO-3 keeps parameters used again within this many elements"),
         ("parallel.sub_group_size", "number", "ZeRO-3 elements of a partition stepped at a time"),
         ("parallel.max_live_parameters", "number", "ZeRO-3 parameters resident a GPU at most, elements"),
         ("parallel.prefetch_bucket_size", "number", "ZeRO-3 prefetch, elements"),

@@ -53,6 +53,8 @@ class Sharding:
     expert_tensor: int = 1
     """Tensor ranks an expert is split over."""
     sequence_parallel: bool = False
+    reuse: int = 0
+    """ZeRO-3 keeps parameters that are used again within this many elements (`max_reuse_distance`), at most `max_live_parameters`."""
     contiguous_gradients: bool = True
     sub_group: int = 1_000_000_000
     """ZeRO-3 steps this many elements of a rank's partition at a time (`sub_group_size`, DeepSpeed 0.19 `runtime/zero/config.py`)."""
@@ -140,6 +142,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         expert=expert,
         expert_tensor=int(value("parallel.expert_tensor") or (1 if "swift" in str(value("framework.name")) else tensor)),
         sequence_parallel=bool(value("parallel.sequence_parallel", False)),
+        reuse=min(int(value(f"parallel.{key}") or 1_000_000_000) for key in ("max_reuse_distance", "max_live_parameters")),
         sub_group=int(value("parallel.sub_group_size") or 1_000_000_000),
         contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),
         syncs_each=_syncs_each(run, strategy),

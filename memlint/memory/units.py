@@ -36,6 +36,8 @@ class Units:
     """FSDP2: the last reduce-scatter's input, which lives until the next unit's."""
     unsharded: dict[int, Storage] = field(default_factory=dict)
     """Whole gradients of a unit that earlier micro-batches left behind where they are not synchronised."""
+    trailing: list[Storage] = field(default_factory=list)
+    """ZeRO-3: blocks before the last that are still gathered when backward begins."""
     frozen: frozenset[int] = frozenset()
     """Units that FSDP1 hooks on their inputs, since nothing in them is trained."""
     kept_inputs: list[Parameter] = field(default_factory=list)
@@ -70,8 +72,18 @@ class Units:
             self.gathered.pop(unit, None)
 
     def end_forward(self) -> None:
-        """The root's forward is over."""
+        """The root's forward is over. ZeRO-3 has kept the last blocks, which backward reads within its reuse distance
+        (`partitioned_param_coordinator.py`, `__params_to_release`: the trace's elements up to the next use)."""
         self.result.clear()
+        sharding = self.setup.sharding
+        if sharding.strategy != "zero3":
+            return
+        block = self.parameters.get(max(self.parameters))
+        assert block is not None
+        passes = 1 if self.setup.checkpointing == "none" else 2
+        elements = sum(p.numel for p in block)
+        kept = min(self.setup.layers, sharding.reuse // max(1, passes * elements)) * elements
+        self.trailing.append(Storage(self.machine.ledger, kept * block[0].itemsize, "communication"))
 
     def ask(self, unit: int) -> None:
         """Start a block's all-gather, unless it was started ahead of time or its weights are there."""
@@ -91,6 +103,7 @@ class Units:
 
     def leave_backward(self, unit: int) -> None:
         """A unit's backward is over."""
+        self.trailing.clear()
         self.gathered.pop(unit, None)
 
     def _gather(self, unit: int) -> Storage:
