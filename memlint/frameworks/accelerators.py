@@ -16,6 +16,7 @@ from memlint.frameworks.state import Collected, Event, instances
 from memlint.read.document import flatten
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Instance, Table, possible
+from memlint.source import Span
 
 
 def complete(
@@ -34,6 +35,17 @@ def complete(
         _fabric(facts, owner)
     elif ".engine" in owner.slots:
         _engine(machine, collected, facts, owner)
+
+
+def accelerated_precision(machine: Machine, accelerator: Instance, span: Span) -> Fact:
+    """`Accelerator.mixed_precision` (accelerate 1.15.0 `state.py`): the argument, else what the launch says, else "no"."""
+    mixed = accelerator.call.kwargs.get("mixed_precision")
+    if mixed is not None and not (mixed.known and mixed.value is None):
+        return mixed
+    launched = (getattr(machine.launch, "launcher", None) or {}).get("precision")
+    if launched is not None:
+        return derive(lambda mode: {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp32": "no"}.get(str(mode), "no"), launched)
+    return default("no", "accelerate without a launch configuration", span)
 
 
 def _accelerate(machine: Machine, collected: Collected, facts: dict[str, Fact], accelerator: Instance) -> None:

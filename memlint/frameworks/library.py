@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memlint.facts import Fact, Status, default, fixed
 from memlint.frameworks import loops, unsloth
+from memlint.frameworks.accelerators import accelerated_precision
 from memlint.frameworks.configurations import (
     OTHER_CLASSES,
     construct_arguments,
@@ -31,13 +32,13 @@ from memlint.frameworks.names import canonical, class_name, root_of
 from memlint.frameworks.native import place
 from memlint.frameworks.optimizers import is_optimizer, new_optimizer
 from memlint.frameworks.parallel import wrapper
-from memlint.frameworks.probes import probe
+from memlint.frameworks.probes import drawn, probe
 from memlint.frameworks.state import Collected, instances
 from memlint.frameworks.trainers import is_trainer, new_trainer, trained
-from memlint.read.pyeval.builtins import attributes_of
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
+from memlint.read.pyeval.objects import attributes_of
 from memlint.read.pyeval.options import Option
 from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Native, Opaque, Symbol, Table, opaque, possible
 from memlint.source import Span
@@ -248,7 +249,8 @@ class Frameworks(CommandLines):
     def _kept(self, machine: Machine, name: str, tail: str, call: Call) -> Fact | None:
         if tail in _KEPT or tail.startswith("DataCollator") or tail.endswith(("TokenizerFast", "Tokenizer")):
             look_into(machine, call)
-            return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
+            attributes = {k: f for k, f in call.kwargs.items() if (tail, k) != ("Accelerator", "mixed_precision")}
+            return fixed(Instance(Symbol(name), call, attributes), call.span)
         return self._tokenizing(name, call)
 
     def _wrapped(self, machine: Machine, strategy: str, name: str, call: Call) -> Fact | None:
@@ -325,6 +327,8 @@ class Frameworks(CommandLines):
             return known
         if name == "backward":
             return self._backward(machine, owner, call)
+        if name == "suggest_categorical":
+            return drawn(call.argument("choices", 1))  # Optuna
         if isinstance(value, Instance):
             found = self._instance_method(machine, owner, value, name, call)
             if found is not None:
@@ -469,6 +473,8 @@ class Frameworks(CommandLines):
         if tail in {"Accelerator", "Fabric"}:
             if name in {"is_main_process", "is_local_main_process", "is_global_zero", "sync_gradients"}:
                 return opaque("sync_gradients", "sync", (), span) if name == "sync_gradients" else fixed(True, span)
+            if name == "mixed_precision":
+                return accelerated_precision(machine, owner, span)
             if name == "gradient_accumulation_steps":
                 given = owner.call.kwargs.get("gradient_accumulation_steps")
                 return given or default(1, "accelerate", span)
@@ -503,6 +509,8 @@ class Frameworks(CommandLines):
             return self._shrinking(machine, target, decorator.value.slots[".start"])
         if isinstance(decorator.value, Symbol) and decorator.value.name.endswith("find_executable_batch_size"):
             return self._shrinking(machine, target, None)
+        if isinstance(decorator.value, Opaque) and decorator.value.operation == "call:local_entrypoint":
+            call_value(machine, target, Call("local_entrypoint", (), {}, span))  # `modal run` calls it
         return super().decorate(machine, decorator, target, span)
 
     def loop_ended(self, machine: Machine, loop: Loop) -> None:

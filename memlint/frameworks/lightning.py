@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
@@ -58,7 +59,8 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     facts["batch.gradient_accumulation_steps"] = (
         plain(steps) if isinstance(steps, Fact) else default(1, "lightning: accumulate_grad_batches", trainer.call.span)
     )
-    facts |= _loader(machine, module, call, sites)
+    facts |= _batch(machine, module, call, sites)
+    facts |= _evaluation(machine, module, trainer, call)
     facts |= sequence_length(collected)
     facts.setdefault("checkpointing.enabled", default(False, "nothing switches checkpointing on"))
     facts["framework.name"] = fixed("lightning", call.span)
@@ -103,23 +105,41 @@ def _optimizer(result: Fact, call: Call) -> dict[str, Fact]:
     return {"optimizer.name": unknown("configure_optimizers is not followed", call.span)}
 
 
-def _loader(machine: Machine, module: Instance | None, call: Call, sites: list[Site]) -> dict[str, Fact]:
-    sources = [f for f in (call.argument("train_dataloaders", 1), call.kwargs.get("train_dataloader")) if f is not None]
-    for holder in instances(call.argument("datamodule", 3)):
-        _hook(machine, holder, "setup", call)
-        sources.append(_hook(machine, holder, "train_dataloader", call))
-    for fact in list(sources):
-        for value in instances(fact):
-            if isinstance(value.cls, Class) and value.cls.find("train_dataloader"):
-                _hook(machine, value, "setup", call)
-                sources.append(_hook(machine, value, "train_dataloader", call))
+def _loaders(machine: Machine, module: Instance | None, call: Call, stage: str, position: int) -> Iterator[Instance]:
+    """The DataLoaders of a stage (`train`, `val`): passed to `fit`, of its datamodule, or of the module itself."""
+    name = f"{stage}_dataloader"
+    sources = [f for f in (call.argument(f"{name}s", position), call.kwargs.get(name)) if f is not None]
+    passed = (call.argument("datamodule", 3), call.argument("train_dataloaders", 1))
+    for holder in (value for fact in passed for value in instances(fact)):
+        if isinstance(holder.cls, Class) and holder.cls.find(name):
+            _hook(machine, holder, "setup", call)
+            sources.append(_hook(machine, holder, name, call))
     if module is not None:
-        sources.append(_hook(machine, module, "train_dataloader", call))
+        sources.append(_hook(machine, module, name, call))
     for fact in sources:
         for value in Opaque("", (fact,)).ancestry():
             if isinstance(value, Instance) and canonical(value.library)[1] in LOADERS:
-                return loader_facts(value, sites)
+                yield value
+
+
+def _batch(machine: Machine, module: Instance | None, call: Call, sites: list[Site]) -> dict[str, Fact]:
+    loader = next(_loaders(machine, module, call, "train", 1), None)
+    if loader is not None:
+        return loader_facts(loader, sites)
     return {"batch.micro_batch_size": unknown("the training DataLoader is not followed", call.span)}
+
+
+def _evaluation(machine: Machine, module: Instance | None, trainer: Instance, call: Call) -> dict[str, Fact]:
+    """Validation runs between the epochs when there is a loader for it and a `validation_step`."""
+    step = module.cls.find("validation_step") if module is not None and isinstance(module.cls, Class) else None
+    limit = trainer.slots.get("limit_val_batches")
+    if step is None or (isinstance(limit, Fact) and limit.known and limit.value == 0):
+        return {}
+    loader = next(_loaders(machine, module, call, "val", 2), None)
+    if loader is None:
+        return {}
+    size = loader_facts(loader, [])["batch.micro_batch_size"]
+    return {"eval.enabled": fixed(True, loader.call.span), "eval.batch_size": size}
 
 
 def lightning_cli(machine: Machine, collected: Collected, call: Call) -> Fact:

@@ -92,12 +92,19 @@ def new_config(name: str, call: Call) -> Fact:
     return fixed(Instance(CONFIG, call, slots), call.span)
 
 
+_IMMATERIAL = re.compile(
+    r"use_cache|\w+_token_id|(id2label|label2id|problem_type|architectures)|\w*(_eps|_epsilon|dropout\w*|_drop|_pdrop)|"
+    r"initializer_range|rope_(theta|scaling|parameters)|torch_dtype|dtype|_name_or_path|name_or_path|trust_remote_code"
+)
+"""Keys of a model's config that change no tensor's size."""
+
+
 def config_facts(config: Instance) -> dict[str, Fact]:
     """`model.config` (a config built in code) or `model.id` (a config loaded by name, and what was changed in it)."""
     span = config.call.span
     given = {k: plain(f) for k, f in config.slots.items() if isinstance(k, str) and not k.startswith(".") and isinstance(f, Fact)}
     values = {k: f.value for k, f in given.items() if f.known}
-    missing = [k for k, f in given.items() if not f.known and k != "use_cache"]
+    missing = [k for k, f in given.items() if not f.known and not _IMMATERIAL.fullmatch(k)]
     facts: dict[str, Fact] = {}
     source = config.slots.get(".id")
     if source is not None:
@@ -106,6 +113,11 @@ def config_facts(config: Instance) -> dict[str, Fact]:
         facts["model.id"] = name
         if changed:
             facts["model.config"] = Fact(changed, Status.FIXED, (Origin(span),))
+        return facts
+    if missing == ["vocab_size"] and len(values) > 1:
+        # `vocab_size=len(tokenizer)`: the sizes that are written count; the class has a default near the tokenizer's own.
+        note = "config built here; its vocab_size is not known, so that of the class is taken"
+        facts["model.config"] = Fact(values, Status.DEFAULT, (Origin(span, note),))
         return facts
     if missing:
         fact = given[missing[0]]

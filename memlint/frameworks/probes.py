@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Call, opaque
+from memlint.read.pyeval.values import Array, Call, merge, opaque
 from memlint.source import Span
 
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available",
@@ -19,6 +19,13 @@ _DEVICES = ("cuda", "accelerator")
 def by_card(yes: object, no: object, span: Span, note: str) -> Fact:
     """A value that bfloat16 support of the target card decides."""
     return Fact(None, Status.CHOICES, (Origin(span, note),), (yes, no), "depends on the card", "gpu.bf16")
+
+
+def drawn(options: Fact | None) -> Fact | None:
+    """One of a list that is written out: a search space, a random pick."""
+    if options is None or not options.known or not isinstance(options.value, Array) or options.value.open:
+        return None
+    return merge(list(options.value.items)) if options.value.items else None
 
 
 def probe(machine: Machine, name: str, call: Call) -> Fact | None:
@@ -51,6 +58,8 @@ def probe(machine: Machine, name: str, call: Call) -> Fact | None:
             return Fact(gpus.value * (nodes.value if nodes else 1), gpus.status, gpus.origin)
     if tail in {"get_rank", "get_local_rank"} and name.startswith("torch."):
         return fixed(0, call.span, "the first process")
+    if name in {"random.choice", "numpy.random.choice", "ray.tune.choice", "ray.tune.grid_search"}:
+        return drawn(call.args[0] if call.args else None)
     if name == "torch.device" and call.args:
         return call.args[0]
     return None

@@ -7,11 +7,11 @@ from typing import Any
 
 from memlint.facts import Fact, Status, choices, fixed
 from memlint.read.pyeval.annotations import field_options
-from memlint.read.pyeval.builtins import as_value, sequence
 from memlint.read.pyeval.calls import call_value, fill_record
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.options import NOWHERE, TO_BOOL, Option, Words, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.sequences import as_value, sequence
 from memlint.read.pyeval.values import (
     Array,
     Call,

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.access import get_attribute, iterate
 from memlint.read.pyeval.builtins import call_builtin
-from memlint.read.pyeval.expressions import evaluate, get_attribute, iterate
+from memlint.read.pyeval.expressions import evaluate
 from memlint.read.pyeval.machine import DEPTH, Flow, Frame, Halted, Machine
 from memlint.read.pyeval.methods import builtin_method
 from memlint.read.pyeval.values import (
@@ -152,12 +153,20 @@ def _unknown_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fac
     return machine.library.method(machine, owner, name, call) or _unknown_result(machine, owner, name, call)
 
 
+_RUNNERS = frozenset({"optimize", "agent", "Process", "Thread", "Tuner", "with_parameters", "with_resources", "TorchTrainer",
+                      "submit", "apply_async", "launch", "elastic_launch", "fmin", "minimize"})  # fmt: skip
+"""Library functions whose only reason to get a function of the script is to run it (Optuna, wandb sweeps, Ray, executors)."""
+
+
 def _unknown_result(machine: Machine, owner: Fact | None, name: str, call: Call) -> Fact:
     """The result of a call that nothing is known about; functions passed to it are looked into."""
     inputs = (*((owner,) if owner is not None else ()), *call.args, *call.kwargs.values())
     for fact in inputs:
-        if fact.known:
-            observe(machine, fact.value)
+        callee = _callee(fact.value) if fact.known else None
+        if callee is not None and name.rpartition(".")[2] in _RUNNERS and not machine.observing:
+            call_value(machine, callee, Call(name, (), {}, call.span, f"passed by `{name}`"))
+        elif callee is not None:
+            observe(machine, callee.value)
     reason = f"the result of `{name}(...)` is not known"
     return opaque(reason, f"call:{name}", inputs, call.span, call=call, contexts=tuple(machine.contexts))
 

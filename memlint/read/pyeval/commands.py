@@ -12,12 +12,12 @@ from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.pyeval import hydra
 from memlint.read.pyeval.annotations import option, parameter_options
 from memlint.read.pyeval.argument_parsers import PARSERS, fill, new_parser, own_options, parser_method
-from memlint.read.pyeval.builtins import sequence
 from memlint.read.pyeval.calls import call_function, call_value
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.machine import Library, Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.sequences import sequence
 from memlint.read.pyeval.values import (
     Array,
     Call,

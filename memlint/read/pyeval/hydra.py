@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.builtins import as_value, copied
 from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.objects import copied
 from memlint.read.pyeval.options import guessed
+from memlint.read.pyeval.sequences import as_value
 from memlint.read.pyeval.values import REST, Array, Call, Native, Table, linked, opaque
 from memlint.source import Span
 

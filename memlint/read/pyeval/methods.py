@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from memlint.facts import Fact, fixed
-from memlint.read.pyeval.builtins import as_value, attributes_of, sequence
 from memlint.read.pyeval.files import text_of
 from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.objects import attributes_of
 from memlint.read.pyeval.operators import MAX_TEXT
+from memlint.read.pyeval.sequences import as_value, sequence
 from memlint.read.pyeval.values import (
     REST,
     Array,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from memlint.read.pyeval.access import get_attribute, set_attribute
 from memlint.read.pyeval.calls import call_function, call_value, evaluate_call
-from memlint.read.pyeval.expressions import evaluate, get_attribute, set_attribute
+from memlint.read.pyeval.expressions import evaluate
 from memlint.read.pyeval.grammar import Locate, Text
 from memlint.read.pyeval.machine import Files, Halted, Launch, Library, Machine, OutOfFuel, Semantics
 from memlint.read.pyeval.statements import assign, define, execute_block

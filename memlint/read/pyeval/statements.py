@@ -10,8 +10,10 @@ from functools import partial
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.access import get_item, iterate, set_attribute, set_item
 from memlint.read.pyeval.calls import call_value
-from memlint.read.pyeval.expressions import condition, evaluate, evaluate_name, get_item, iterate, set_attribute, set_item
+from memlint.read.pyeval.conditions import condition
+from memlint.read.pyeval.expressions import evaluate, evaluate_name
 from memlint.read.pyeval.imports import import_from, import_name
 from memlint.read.pyeval.machine import Flow, Halted, Loop, Machine
 from memlint.read.pyeval.operators import binary, compare

@@ -1,0 +1,101 @@
+"""Lists, tuples, sets and dicts as they are written, and comprehensions."""
+
+from __future__ import annotations
+
+import ast
+
+from memlint.facts import Fact, fixed
+from memlint.read.pyeval.access import MAX_MEMBERS, hashable, iterate
+from memlint.read.pyeval.conditions import condition
+from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.sequences import sequence
+from memlint.read.pyeval.values import REST, Array, Scope, Table, merge_table, opaque
+
+MAX_DISPLAY = 2_000
+"""Longest list or dict display whose members are evaluated."""
+
+
+def display(machine: Machine, node: ast.List | ast.Tuple | ast.Set) -> Fact:
+    kind = {ast.List: "list", ast.Tuple: "tuple", ast.Set: "set"}[type(node)]
+    span = machine.span(node)
+    if len(node.elts) > MAX_DISPLAY:
+        return fixed(Array((), kind, f"a {kind} of {len(node.elts):,} members is not read"), span)
+    items: list[Fact] = []
+    open_ = ""
+    for element in node.elts:
+        if isinstance(element, ast.Starred):
+            value = machine.evaluate(element.value)
+            members = iterate(machine, value.value) if value.known else None
+            items.extend(members or ())
+            open_ = open_ if members is not None else value.reason or "unpacks something that is not known"
+        else:
+            items.append(machine.evaluate(element))
+    return fixed(Array(items, kind, open_), span)
+
+
+def dict_display(machine: Machine, node: ast.Dict) -> Fact:
+    span = machine.span(node)
+    if len(node.keys) > MAX_DISPLAY:
+        return fixed(Table({REST: f"a dict of {len(node.keys):,} entries is not read"}), span)
+    table = Table()
+    for key, value in zip(node.keys, node.values, strict=True):
+        fact = machine.evaluate(value)
+        if key is None:
+            merge_table(table.slots, fact)
+            continue
+        index = machine.evaluate(key)
+        if index.known and hashable(index.value):
+            table.slots[index.value] = fact
+        else:
+            table.slots[REST] = index.reason or "a key that is not known"
+    return fixed(table, span)
+
+
+def comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Fact:
+    span = machine.span(node)
+    frame = machine.frame
+    outer = frame.scope
+    frame.scope = Scope(outer)
+    results: list[tuple[Fact | None, Fact]] = []
+    sources: list[Fact] = []
+    complete = True
+
+    def walk(index: int) -> None:
+        nonlocal complete
+        if index == len(node.generators):
+            if isinstance(node, ast.DictComp):
+                results.append((machine.evaluate(node.key), machine.evaluate(node.value)))
+            else:
+                results.append((None, machine.evaluate(node.elt)))
+            return
+        generator = node.generators[index]
+        iterable = machine.evaluate(generator.iter)
+        sources.append(iterable)
+        items = sequence(iterable.value) if iterable.known else None
+        if items is None or len(items) > MAX_MEMBERS or len(results) > MAX_DISPLAY:
+            complete = False
+            items = [opaque("an element of a loop", "element", (iterable,), span)]
+        for item in items:
+            machine.semantics.assign(machine, generator.target, item)
+            tests = [condition(machine, test) for test in generator.ifs]
+            if any(t.known and not t.value for t in tests):
+                continue
+            complete = complete and all(t.known for t in tests)
+            walk(index + 1)
+
+    try:
+        walk(0)
+    finally:
+        frame.scope = outer
+    if not complete:
+        return opaque("built in a loop over something that is not known", "comprehension",
+                      [*sources, *(value for _, value in results)], span)  # fmt: skip
+    if isinstance(node, ast.DictComp):
+        table = Table()
+        for key, value in results:
+            if key is not None and key.known and hashable(key.value):
+                table.slots[key.value] = value
+            else:
+                table.slots[REST] = "a key that is not known"
+        return fixed(table, span)
+    return fixed(Array((value for _, value in results), "set" if isinstance(node, ast.SetComp) else "list"), span)
