@@ -128,7 +128,9 @@ def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline
     """Record a few layers and unroll them, or record all of them where they differ."""
     if setup.layers <= 0:
         raise CannotEstimate(f"the number of layers of {architecture.name} is not known")
-    if setup.layers > timeline.SIMULATED:
+    # Without a wrap policy one flat unit spans all layers, and its reduction happens in one place.
+    one_unit = setup.sharding.shards_weights and not setup.sharding.wrapped
+    if setup.layers > timeline.SIMULATED and not one_unit:
         program = record(setup, architecture, timeline.SIMULATED)
         try:
             return program, timeline.unrolled(program.ledger, program.layers, setup.layers)
