@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from memlint.facts import Fact, Status, default, fixed
+from memlint.facts import Fact, default, fixed
 from memlint.frameworks import loops, unsloth
 from memlint.frameworks.accelerators import accelerated_precision
+from memlint.frameworks.adapters import adapted
 from memlint.frameworks.configurations import (
     OTHER_CLASSES,
     construct_arguments,
@@ -12,6 +13,7 @@ from memlint.frameworks.configurations import (
     is_arguments,
     new_arguments,
 )
+from memlint.frameworks.engines import deepspeed_options, engine_method, forward, initialize
 from memlint.frameworks.freezing import freeze
 from memlint.frameworks.lengths import record_block, record_tokenization
 from memlint.frameworks.lightning import fitted, is_lightning_trainer, lightning_cli
@@ -29,18 +31,17 @@ from memlint.frameworks.models import (
     part,
 )
 from memlint.frameworks.names import canonical, class_name, root_of
-from memlint.frameworks.native import place
 from memlint.frameworks.optimizers import is_optimizer, new_optimizer
 from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import drawn, probe
-from memlint.frameworks.state import Collected, instances
+from memlint.frameworks.processes import shrinking, started
+from memlint.frameworks.state import Collected
 from memlint.frameworks.trainers import is_trainer, new_trainer, trained
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.objects import attributes_of
-from memlint.read.pyeval.options import Option
-from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Native, Opaque, Symbol, Table, opaque, possible
+from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Opaque, Symbol, opaque, possible
 from memlint.source import Span
 
 _FRAMEWORKS = frozenset(
@@ -104,11 +105,11 @@ class Frameworks(CommandLines):
                 return unsloth.load_fast(head, call)
             return unsloth.adapt(machine, call) if method == "get_peft_model" else None
         return (
-            self._peft(machine, tail, call)
+            adapted(machine, tail, call)
             or self._model(machine, root, head, method, call)
             or new_optimizer(name, call)
             or self._torch(machine, name, root, tail, call)
-            or self._launched(machine, tail, call)
+            or started(machine, self.collected, tail, call)
         )
 
     def _trainer(self, machine: Machine, name: str, call: Call) -> Fact:
@@ -123,66 +124,6 @@ class Frameworks(CommandLines):
         else:
             look_into(machine, call)
             new_trainer(machine, instance, call)
-
-    def _peft(self, machine: Machine, tail: str, call: Call) -> Fact | None:
-        if tail in {"get_peft_model", "prepare_model_for_kbit_training", "prepare_model_for_int8_training"}:
-            model = call.argument("model", 0)
-            for inner in [m for v in possible(model) for m in models_in(v)] if model is not None else []:
-                if tail == "get_peft_model":
-                    config = call.argument("peft_config", 1)
-                    machine.write(inner, ".adapter", config or opaque("no adapter config is given", "peft", (), call.span))
-                else:
-                    self._kbit(machine, inner, call)
-            return model
-        if tail == "PeftModel.from_pretrained":
-            model = call.argument("model", 0)
-            for inner in instances(model):
-                if is_model(inner):
-                    reason = "the adapter is loaded from a checkpoint"
-                    machine.write(inner, ".adapter", opaque(reason, "adapter", (), call.span))
-            return model
-        if tail == "get_peft_config":
-            return self._model_config_adapter(call)
-        if tail == "get_quantization_config":
-            return self._model_config_quantization(call)
-        if tail == "get_kbit_device_map":
-            return fixed(None, call.span)
-        return None
-
-    def _kbit(self, machine: Machine, model: Instance, call: Call) -> None:
-        machine.write(model, ".kbit", True)
-        switch = call.argument("use_gradient_checkpointing", 1)
-        enabled = switch if switch is not None else default(True, "peft: prepare_model_for_kbit_training", call.span)
-        if enabled.known and enabled.value is False:
-            return
-        machine.write(model, ".checkpointing", enabled)
-        machine.write(model, ".input_grads", fixed(True, call.span))
-        options = call.argument("gradient_checkpointing_kwargs", 2)
-        reentrant = options.value.slots.get("use_reentrant") if options is not None and isinstance(options.value, Table) else None
-        machine.write(model, ".reentrant", reentrant or default(True, "torch's default: peft passes no use_reentrant", call.span))
-
-    def _model_config_adapter(self, call: Call) -> Fact | None:
-        for config in instances(call.argument("model_args", 0) or call.argument("model_config", 0)):
-            if class_name(config) == "ModelConfig":
-                slots = {k: f for k, f in config.slots.items() if not str(k).startswith(".")}
-                return fixed(Instance(Symbol("peft.LoraConfig"), config.call, {**slots, ".model_config": True}), call.span)
-        return None
-
-    def _model_config_quantization(self, call: Call) -> Fact | None:
-        for config in instances(call.argument("model_args", 0) or call.argument("model_config", 0)):
-            four, eight = config.slots.get("load_in_4bit"), config.slots.get("load_in_8bit")
-            on = [f for f in (four, eight) if isinstance(f, Fact) and not (f.known and f.value in (False, None))]
-            if not on:
-                return Fact(None, Status.DEFAULT, (), reason="")
-            kwargs = {k: config.slots[k] for k in ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type") if k in config.slots}
-            kwargs.setdefault("bnb_4bit_quant_type", default("nf4", "trl.ModelConfig"))
-            if "use_bnb_nested_quant" in config.slots:
-                kwargs["bnb_4bit_use_double_quant"] = config.slots["use_bnb_nested_quant"]
-            if "dtype" in config.slots:
-                kwargs["bnb_4bit_compute_dtype"] = config.slots["dtype"]
-            made = Call("BitsAndBytesConfig", (), kwargs, call.span)
-            return fixed(Instance(Symbol("transformers.BitsAndBytesConfig"), made, dict(kwargs)), call.span)
-        return None
 
     def _model(self, machine: Machine, root: str, head: str, method: str, call: Call) -> Fact | None:
         if root in {"timm", "torchvision"}:
@@ -241,9 +182,9 @@ class Frameworks(CommandLines):
                 machine.write(model, ".checkpointing", fixed(True, call.span))
             return fixed(None)
         if root == "deepspeed" and tail == "initialize":
-            return self._engine(machine, call)
+            return initialize(machine, call)
         if root == "deepspeed" and tail == "add_config_arguments":
-            return _deepspeed_options(machine, call)
+            return deepspeed_options(machine, call)
         return self._kept(machine, name, tail, call)
 
     def _kept(self, machine: Machine, name: str, tail: str, call: Call) -> Fact | None:
@@ -267,55 +208,10 @@ class Frameworks(CommandLines):
                         machine.write(model, ".wrapped", fixed(made, call.span))
         return target
 
-    def _engine(self, machine: Machine, call: Call) -> Fact:
-        model = call.argument("model", 1)
-        engine = Instance(
-            Symbol("deepspeed.DeepSpeedEngine"), call, {".engine": True, "module": model or opaque("no model", "model")}
-        )
-        fact = fixed(engine, call.span)
-        optimizer = call.kwargs.get("optimizer") or opaque("the optimizer of the engine's configuration", "optimizer", (fact,))
-        loader = opaque("the engine's DataLoader", "loader", (fact,))
-        return fixed(Array((fact, optimizer, loader, opaque("a schedule", "schedule")), "tuple"), call.span)
-
     def _tokenizing(self, name: str, call: Call) -> Fact | None:
         if "max_length" in call.kwargs and ("truncation" in call.kwargs or "padding" in call.kwargs):
             record_tokenization(self.collected, call)
         return None
-
-    def _launched(self, machine: Machine, tail: str, call: Call) -> Fact | None:
-        """Functions that start another function of the script in processes of their own."""
-        if tail in {"notebook_launcher", "debug_launcher"}:
-            args = call.argument("args", 1)
-            count = call.argument("num_processes", 2)
-            if count is not None and count.known:
-                self.collected.process_facts["parallel.gpus"] = count
-            return call_value(machine, call.args[0], self._spread(call, args, ())) if call.args else None
-        if tail in {"spawn", "start_processes"} and call.args:
-            count = call.argument("nprocs", 2)
-            if count is not None and count.known and isinstance(count.value, int):
-                self.collected.process_facts["parallel.gpus"] = count
-            return call_value(machine, call.args[0], self._spread(call, call.argument("args", 1), (fixed(0, call.span),)))
-        if tail == "find_executable_batch_size":
-            if call.args:
-                return self._shrinking(machine, call.args[0], None)
-            start = call.kwargs.get("starting_batch_size") or default(128, "accelerate", call.span)
-            return fixed(Instance(Symbol("accelerate.find_executable_batch_size"), call, {".start": start}), call.span)
-        return None
-
-    def _shrinking(self, machine: Machine, function: Fact, start: Fact | None) -> Fact:
-        """accelerate's `find_executable_batch_size`: the function gets a batch size that is halved while memory runs out."""
-        size = start or default(128, "accelerate: starting_batch_size")
-        self.collected.process_facts["batch.auto_find"] = fixed(True, place(function))
-
-        def invoke(call: Call) -> Fact:
-            return machine.call(function, Call(call.name, (size, *call.args), call.kwargs, call.span, call.open))
-
-        return fixed(Native("find_executable_batch_size", invoke, (function,)), place(function))
-
-    @staticmethod
-    def _spread(call: Call, args: Fact | None, first: tuple[Fact, ...]) -> Call:
-        items = args.value.items if args is not None and isinstance(args.value, Array) else ()
-        return Call(call.name, (*first, *items), {}, call.span, "" if args is None or items else "passed by a launcher")
 
     # --- methods ----------------------------------------------------------------------------------------------------
 
@@ -357,7 +253,7 @@ class Frameworks(CommandLines):
     def _instance_method(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
         if value.cls == MODEL:
             if name in {"__call__", "forward"}:
-                return self._forward(machine, owner, call)
+                return forward(machine, owner, call)
             return model_method(machine, owner, value, name, call, self.collected.context.versions)
         root, tail = canonical(value.library)
         head = tail.partition(".")[0]
@@ -374,7 +270,7 @@ class Frameworks(CommandLines):
         if head in {"Accelerator", "Fabric"}:
             return self._accelerator(machine, owner, value, name, call)
         if ".engine" in value.slots:
-            return self._engine_method(machine, owner, value, name, call)
+            return engine_method(machine, self.collected.context.versions, owner, value, name, call)
         if head == "GradScaler":
             if name == "scale" and call.args:
                 return call.args[0]
@@ -397,10 +293,6 @@ class Frameworks(CommandLines):
         if name == "accumulate":
             return None
         return None
-
-    def _forward(self, machine: Machine, owner: Fact, call: Call) -> Fact:
-        inputs = (owner, *call.args, *call.kwargs.values())
-        return opaque("the output of a model", "forward", inputs, call.span, call=call, contexts=tuple(machine.contexts))
 
     def _module_call(self, machine: Machine, owner: Fact, value: Instance, call: Call) -> Fact | None:
         forward = value.cls.find("forward") if isinstance(value.cls, Class) else None
@@ -434,19 +326,6 @@ class Frameworks(CommandLines):
             functions = [a for a in call.args if isinstance(a.value, Function)]
             if functions:
                 return call_value(machine, functions[0], Call("launch", (owner, *call.args[1:]), call.kwargs, call.span))
-            return fixed(None)
-        return None
-
-    def _engine_method(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
-        if name in {"__call__", "forward"}:
-            return self._forward(machine, value.slots["module"], call)
-        if name == "step":
-            loops.record(machine, "step", owner, call.span, value)
-            return fixed(None)
-        if name == "gradient_checkpointing_enable":
-            for model in instances(value.slots["module"]):
-                if is_model(model):
-                    model_method(machine, fixed(model), model, name, call, self.collected.context.versions)
             return fixed(None)
         return None
 
@@ -506,9 +385,9 @@ class Frameworks(CommandLines):
     def decorate(self, machine: Machine, decorator: Fact, target: Fact, span: Span) -> Fact | None:
         """See `Library.decorate`."""
         if isinstance(decorator.value, Instance) and ".start" in decorator.value.slots:
-            return self._shrinking(machine, target, decorator.value.slots[".start"])
+            return shrinking(machine, self.collected, target, decorator.value.slots[".start"])
         if isinstance(decorator.value, Symbol) and decorator.value.name.endswith("find_executable_batch_size"):
-            return self._shrinking(machine, target, None)
+            return shrinking(machine, self.collected, target, None)
         if isinstance(decorator.value, Opaque) and decorator.value.operation == "call:local_entrypoint":
             call_value(machine, target, Call("local_entrypoint", (), {}, span))  # `modal run` calls it
         return super().decorate(machine, decorator, target, span)
@@ -541,17 +420,6 @@ class Frameworks(CommandLines):
                     or tail in _QUANTIZERS or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto")))
                     or tail in {"get_peft_model", "prepare_model_for_kbit_training", "is_bfloat16_supported"})  # fmt: skip
         return False
-
-
-def _deepspeed_options(machine: Machine, call: Call) -> Fact | None:
-    """`deepspeed.add_config_arguments(parser)` (deepspeed 0.19.8, `__init__._add_core_arguments`)."""
-    parser = call.argument("parser", 0)
-    for instance in instances(parser):
-        config = Option("deepspeed_config", ("--deepspeed_config",), call.span)
-        switch = Option("deepspeed", ("--deepspeed",), call.span, fixed(False), action="true")
-        machine.write(instance, ".option:deepspeed", switch)
-        machine.write(instance, ".option:deepspeed_config", config)
-    return parser
 
 
 def _hyperparameters(machine: Machine, owner: Instance, call: Call) -> Fact:
