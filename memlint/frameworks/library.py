@@ -18,7 +18,6 @@ from memlint.frameworks.freezing import freeze
 from memlint.frameworks.lengths import record_block, record_tokenization
 from memlint.frameworks.lightning import fitted, is_lightning_trainer, lightning_cli
 from memlint.frameworks.models import (
-    CONFIG,
     MODEL,
     PEFT_CONFIGS,
     is_diffusion_model,
@@ -442,5 +441,3 @@ def look_into(machine: Machine, call: Call) -> None:
 
 _TORCHVISION = ("resnet", "resnext", "wide_resnet", "vit_", "convnext", "efficientnet", "densenet", "vgg", "mobilenet", "swin",
                 "regnet", "alexnet", "inception", "maxvit", "squeezenet", "shufflenet", "mnasnet", "googlenet")  # fmt: skip
-
-__all__ = ["CONFIG", "Frameworks", "record_block"]

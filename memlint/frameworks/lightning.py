@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks.accelerators import lightning_facts
@@ -191,6 +190,3 @@ def _made(machine: Machine, cls: Fact | None, given: dict[str, Fact], call: Call
 def is_lightning_trainer(root: str, name: str) -> bool:
     """Whether a class is Lightning's Trainer."""
     return root == "lightning" and name == "Trainer"
-
-
-__all__ = ["Any", "fitted", "is_lightning_trainer"]

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from memlint.dialects.bitsandbytes import quantization_facts
-from memlint.dialects.derive import derive
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE, load_dtype, load_facts, objective
 from memlint.dialects.peft import METHODS, adapter_facts
 from memlint.dialects.trl import model_config
@@ -398,6 +397,3 @@ def _dtype(value: Any) -> bool:
 def part(owner: Fact, name: str, span: Span) -> Fact:
     """A part of a model (`model.model.layers`): not followed, but it leads back to the model."""
     return Fact(Opaque(f"part:{name}", (owner,)), Status.UNKNOWN, (Origin(span),), reason=f"`.{name}` of a model")
-
-
-__all__ = ["CONFIG", "MODEL", "PEFT_CONFIGS", "derive"]

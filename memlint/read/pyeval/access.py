@@ -79,6 +79,8 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
                 return linked(found, span, f"`.{name}`")
         if name == "__dict__" and isinstance(value.cls, Class):
             return fixed(Table(value.slots), span)
+        if name == "value" and isinstance(value.cls, Class):
+            return fixed(value, span)  # a member of an enumeration
         known = machine.library.attribute(machine, value, name, span)
         if known is not None:
             return known
@@ -88,7 +90,7 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
     if isinstance(value, str) and name in {"parent", "name", "stem", "suffix"}:
         path = PurePosixPath(value)
         return fixed(str(getattr(path, name)), span)
-    if name == "value" and constant(value):
+    if name == "value" and (constant(value) or isinstance(value, (Array, Table))):
         return fixed(value, span)  # a member of an enumeration
     if isinstance(value, (Table, Array, str, bytes)):
         return fixed(Bound(fixed(value), name), span)

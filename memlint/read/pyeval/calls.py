@@ -357,7 +357,7 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Fact:
     instance = Instance(cls, call)
     fact = fixed(instance, call.span)
     names = {base.name.rpartition(".")[2] for base in cls.lineage() if isinstance(base, Symbol)}
-    if names & {"Enum", "IntEnum", "StrEnum"}:
+    if cls.is_enumeration:
         return _member(cls, call)
     init = cls.find("__init__")
     if init is not None and isinstance(init.value, Function):
@@ -383,7 +383,7 @@ def fill_record(machine: Machine, instance: Instance, call: Call, given: Mapping
     assert isinstance(instance.cls, Class)
     fields = instance.cls.all_fields()
     own = [field for field in fields.values() if not _is_classvar(field)]
-    library = isinstance(next(iter(instance.cls.bases), None), Symbol) and instance.library
+    library = isinstance(next(iter(instance.cls.bases), None), Symbol) and "NamedTuple" not in instance.library
     for index, field in enumerate(own):
         value = call.kwargs.get(field.name)
         if value is None and not library and index < len(call.args):

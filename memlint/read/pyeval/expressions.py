@@ -82,7 +82,8 @@ def _subscript(machine: Machine, node: ast.Subscript) -> Fact:
     span = machine.span(node)
     if isinstance(node.slice, ast.Slice):
         return _slice(machine, owner, node.slice, span)
-    if isinstance(owner.value, (Symbol, Class)) and owner.known and not is_environ(owner.value):
+    generic = isinstance(owner.value, Symbol) or (isinstance(owner.value, Class) and not owner.value.is_enumeration)
+    if generic and owner.known and not is_environ(owner.value):
         return owner
     return get_item(machine, owner, evaluate(machine, node.slice), span)
 

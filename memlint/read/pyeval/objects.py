@@ -221,7 +221,10 @@ def _namedtuple(machine: Machine, call: Call) -> Fact | None:
     names = call.args[1].value
     listed = names.replace(",", " ").split() if isinstance(names, str) else [f.value for f in sequence(names) or ()]
     annotation = ast.Name("object", ast.Load())
-    fields = {n: Field(n, annotation, None, call.span) for n in listed if isinstance(n, str)}
+    given = call.kwargs.get("defaults")
+    values = list(sequence(given.value) or ()) if given is not None and given.known else []
+    last = [None] * max(len(listed) - len(values), 0) + values  # defaults belong to the last names
+    fields = {n: Field(n, annotation, v, call.span) for n, v in zip(listed, last, strict=False) if isinstance(n, str)}
     return fixed(Class(str(call.args[0].value), (Symbol("typing.NamedTuple"),), Scope(), fields, (), call.span), call.span)
 
 

@@ -236,6 +236,12 @@ class Class:
         return found
 
     @property
+    def is_enumeration(self) -> bool:
+        """An `enum` class: its attributes are its members."""
+        names = {base.name.rpartition(".")[2] for base in self.lineage() if isinstance(base, Symbol)}
+        return bool(names & {"Enum", "IntEnum", "StrEnum"})
+
+    @property
     def is_record(self) -> bool:
         """A dataclass, NamedTuple, attrs or pydantic class: its constructor takes its fields."""
         names = {base.name.rpartition(".")[2] for base in self.lineage() if isinstance(base, Symbol)}
