@@ -1,7 +1,8 @@
 """Training scripts to training runs: the frameworks as models that the abstract interpreter asks.
 
-`read_script` is the door. One module a concern: `models`, `configurations`, `trainers`, `loops` (raw PyTorch and what rides on
-it), `lightning`, `unsloth`, `probes`; `library` routes calls to them.
+`read_script` is the door. One module a concern: `models`, `adapters`, `configurations`, `trainers`, `loops` (raw
+PyTorch and what rides on it: `accelerators`, `engines`, `parallel`, `contexts`, `batches`), `lightning`, `unsloth`,
+`probes`, `processes`; `library` routes calls to them.
 """
 
 from __future__ import annotations

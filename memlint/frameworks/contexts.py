@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from memlint.facts import Fact, Origin, Status, default, fixed, unknown
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import place, plain
-from memlint.read.pyeval.values import Instance, Opaque, Symbol, combine, merge, possible
+from memlint.read.pyeval.values import Instance, Symbol, combine, merge, possible
 
 _NAMES = {"bfloat16": "bf16-mixed", "bf16": "bf16-mixed", "float16": "fp16-mixed", "half": "fp16-mixed", "fp16": "fp16-mixed"}
 
@@ -74,6 +74,3 @@ def _named(dtype: Fact, call: object) -> Fact:
     if dtype.known:
         return Fact(values[0], dtype.status, dtype.origin)
     return Fact(None, Status.CHOICES, dtype.origin, tuple(values), dtype.reason, dtype.decided_by)
-
-
-__all__ = ["Opaque", "autocast_mode", "is_autocast", "is_no_grad", "without_gradients"]

@@ -311,6 +311,3 @@ def _divisor(loss: Fact) -> Fact | None:
 
 def _problems(event: Event) -> Iterable[Any]:
     return ()
-
-
-__all__ = ["LOADERS", "loader_facts", "loop_ended", "record"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint.read.pyeval.values import Call, Class, Instance, Symbol
+from memlint.read.pyeval.values import Instance, Symbol
 
 ALIASES = {"pytorch_lightning": "lightning", "lightning_fabric": "lightning", "unsloth_zoo": "unsloth", "bnb": "bitsandbytes"}
 
@@ -34,6 +34,3 @@ def root_of(instance: Instance) -> str:
 def symbol_tail(value: object) -> str:
     """The last part of a symbol's name; empty for anything else."""
     return value.name.rpartition(".")[2] if isinstance(value, Symbol) else ""
-
-
-__all__ = ["Call", "Class", "canonical", "class_name", "root_of", "symbol_tail"]

@@ -80,6 +80,3 @@ def distinct_runs(found: list[Found]) -> list[TrainingRun]:
         job = group[0].trainer if group[0].trainer is not None else group[0].run.span
         runs.setdefault((id(job) if group[0].trainer is not None else job, values), replace(group[0].run, facts=facts))
     return list(runs.values())
-
-
-__all__ = ["Problem", "distinct_runs", "finish", "join_facts"]

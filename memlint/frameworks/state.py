@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memlint.dialects.context import Context
-from memlint.facts import Fact, Problem, Site, TrainingRun
+from memlint.facts import Fact, Problem, TrainingRun
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.values import Instance, possible
 from memlint.source import Span
@@ -83,6 +83,3 @@ def instances(fact: Fact | None) -> Iterator[Instance]:
     for value in possible(fact) if fact is not None else ():
         if isinstance(value, Instance):
             yield value
-
-
-__all__ = ["Collected", "Event", "Found", "Site", "Tokenization", "instances"]

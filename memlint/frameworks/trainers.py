@@ -21,7 +21,7 @@ from memlint.frameworks.optimizers import optimizer_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import ABSENT, Call, Instance, Symbol, Table, linked, opaque, weaken
+from memlint.read.pyeval.values import ABSENT, Call, Instance, Table, opaque, weaken
 
 _HF = ("model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init")
 _ORDERS: dict[str, tuple[str, ...]] = {
@@ -359,6 +359,3 @@ def _run_problems(trainer: Instance, facts: dict[str, Fact], native: dict[str, F
 def arguments_attribute(name: str) -> Fact:
     """Attributes of a trainer that lead back to what it got."""
     return opaque(f"`.{name}` of a trainer", f"attribute:{name}")
-
-
-__all__ = ["Symbol", "is_trainer", "linked", "new_trainer", "trained"]

@@ -11,7 +11,7 @@ from memlint.facts import Fact, Origin, Status, default, fixed
 from memlint.frameworks.models import load
 from memlint.frameworks.native import plain
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Call, Instance, Symbol, merge
+from memlint.read.pyeval.values import Array, Call, Instance, Symbol
 
 FAST = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel", "FastLlamaModel", "FastMistralModel", "FastTextModel",
                   "FastSentenceTransformer"})  # fmt: skip
@@ -94,6 +94,3 @@ def adapt(machine: Machine, call: Call) -> Fact | None:
         if checkpointing.value == "unsloth":
             machine.write(model.value, ".offload", Fact(True, checkpointing.status, checkpointing.origin))
     return model
-
-
-__all__ = ["FAST", "adapt", "load_fast", "merge"]

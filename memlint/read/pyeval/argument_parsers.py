@@ -10,8 +10,8 @@ from memlint.read.pyeval.annotations import field_options
 from memlint.read.pyeval.calls import call_value, fill_record
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.options import NOWHERE, TO_BOOL, Option, Words, guessed, is_flag, read_words, settle
-from memlint.read.pyeval.sequences import as_value, sequence
+from memlint.read.pyeval.options import NOWHERE, Option, Words, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.sequences import sequence
 from memlint.read.pyeval.values import (
     Array,
     Call,
@@ -344,5 +344,3 @@ _METHODS: dict[str, Callable[[Machine, Instance, Call], Fact]] = {
     "parse_json_file": _from_file,
     "parse_dict": _from_dict,
 }
-
-__all__ = ["PARSERS", "TO_BOOL", "as_value", "new_parser", "own_options", "parser_method"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.pyeval import hydra
-from memlint.read.pyeval.annotations import option, parameter_options
+from memlint.read.pyeval.annotations import parameter_options
 from memlint.read.pyeval.argument_parsers import PARSERS, fill, new_parser, own_options, parser_method
 from memlint.read.pyeval.calls import call_function, call_value
 from memlint.read.pyeval.documents import load_document
@@ -433,6 +433,3 @@ def _parsed_function(machine: Machine, target: Fact, span: Span) -> Fact | None:
         run_signature(machine, target, span)
         return fixed(Native("call_parse", lambda call: fixed(None)), span)
     return fixed(Native("call_parse", invoke), span)
-
-
-__all__ = ["Array", "CommandLines", "Status", "option"]

@@ -10,7 +10,6 @@ from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.objects import copied
 from memlint.read.pyeval.options import guessed
-from memlint.read.pyeval.sequences import as_value
 from memlint.read.pyeval.values import REST, Array, Call, Native, Table, linked, opaque
 from memlint.source import Span
 
@@ -204,6 +203,3 @@ def _reference(fact: Fact, root: Table, depth: int) -> Fact:
     if isinstance(node.value, str) and "${" in node.value:
         node = _reference(node, root, depth - 1)
     return linked(node, fact.origin[0].span if fact.origin else None, "interpolated here")
-
-
-__all__ = ["as_value", "configuration", "main", "omegaconf"]

@@ -13,7 +13,7 @@ from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import get_item, iterate, set_attribute, set_item
 from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.conditions import condition
-from memlint.read.pyeval.expressions import evaluate, evaluate_name
+from memlint.read.pyeval.expressions import evaluate
 from memlint.read.pyeval.imports import import_from, import_name
 from memlint.read.pyeval.machine import Flow, Halted, Loop, Machine
 from memlint.read.pyeval.operators import binary, compare
@@ -25,7 +25,6 @@ from memlint.read.pyeval.values import (
     Field,
     Function,
     Instance,
-    Opaque,
     Scope,
     Symbol,
     Table,
@@ -504,5 +503,3 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Machine, Any], Flow]] = {
 }
 if hasattr(ast, "TryStar"):
     _STATEMENTS[ast.TryStar] = _try
-
-__all__ = ["Opaque", "assign", "define", "evaluate_name", "execute", "execute_block"]
