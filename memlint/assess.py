@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from memlint.comments import ORIGIN
 from memlint.config import Settings
 from memlint.dialects import by_name
 from memlint.facts import Fact, TrainingRun, fixed
 from memlint.gpus import Gpu, all_gpus, find
-from memlint.memory import CannotEstimate, Estimate, Interval, estimate
+from memlint.memory import CannotEstimate, Estimate, Interval
 from memlint.models import Architecture, Lookup, lookup
 from memlint.source import Kind, kind_of
 
@@ -98,7 +99,7 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
     if found.architecture is None:
         return Assessment(run, found, None, _unknown_model(run, found), gpu, UNKNOWN, settings)
     try:
-        estimated = estimate(run, found.architecture, gpu)
+        estimated = _estimate(run, found.architecture, gpu)
     except CannotEstimate as error:
         return Assessment(run, found, None, str(error), gpu, UNKNOWN, settings)
     return Assessment(run, found, estimated, "", gpu, judge(estimated, gpu), settings)
@@ -109,7 +110,8 @@ def target(run: TrainingRun, settings: Settings) -> Gpu | None:
 
     None when nothing names a card, or names one that memlint does not know.
     """
-    named = settings.gpu or run.value("hardware.gpu")
+    said = run.value("hardware.gpu")
+    named = said if said and not _overrides(settings, "gpu", run, "hardware.gpu") else settings.gpu or said
     return find(str(named)) if named else None
 
 
@@ -166,9 +168,16 @@ def estimate_with(assessment: Assessment, changes: Mapping[str, Any]) -> Estimat
     if assessment.architecture is None:
         return None
     try:
-        return estimate(assessment.run.with_values(changes, "proposed"), assessment.architecture, assessment.gpu)
+        return _estimate(assessment.run.with_values(changes, "proposed"), assessment.architecture, assessment.gpu)
     except CannotEstimate:
         return None
+
+
+def _estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> Estimate:
+    """The estimator is loaded for the first run: most files that a hook is given hold none."""
+    from memlint.memory.estimate import estimate
+
+    return estimate(run, architecture, gpu)
 
 
 def _largest(assessment: Assessment, key: str, step: int, most: int) -> int | None:
@@ -190,12 +199,20 @@ def _largest(assessment: Assessment, key: str, step: int, most: int) -> int | No
 
 
 def overridden(run: TrainingRun, settings: Settings) -> TrainingRun:
-    """The run with the values that a person set; `gpus` counts as one of them."""
+    """The run with the values that a person set; `gpus` counts as one of them. A comment in the file is above the configuration."""
     values: dict[str, Any] = dict(settings.set)
     if settings.gpus is not None:
         values["parallel.gpus"] = settings.gpus
-    facts = {key: fixed(value, note=settings.origin_of(key)) for key, value in values.items()}
+    facts = {
+        key: fixed(value, note=settings.origin_of(key)) for key, value in values.items() if _overrides(settings, key, run, key)
+    }
     return run.with_facts(facts) if facts else run
+
+
+def _overrides(settings: Settings, name: str, run: TrainingRun, key: str) -> bool:
+    """Whether a setting stands above the run's own fact: the command line always does, a configuration below comments."""
+    commented = any(origin.note == ORIGIN for origin in run.fact(key).origin)
+    return not commented or settings.origin_of(name).startswith("--")
 
 
 def _decided_by(gpu: Gpu | None, run: TrainingRun) -> TrainingRun:

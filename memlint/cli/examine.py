@@ -92,6 +92,10 @@ def _collect(inputs: Inputs, session: Session) -> _Collected:
     loaded: dict[tuple[Path, ...], tuple[Rule, ...]] = {}
     for path in inputs.files:
         found = session.read(path)
+        if not found.runs and not found.errors and not session.speaks(path):
+            if path in inputs.named:
+                collected.errors += session.malformed(path)
+            continue
         folders = found.settings.rules
         rules, chosen = rules_for(found.settings, loaded.get(folders))
         loaded[folders] = rules

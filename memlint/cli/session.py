@@ -10,7 +10,8 @@ from pathlib import Path
 from memlint.assess import Assessment, assess, overridden, target
 from memlint.cli import internal_error
 from memlint.cli.failure import Failure
-from memlint.config import Configs, Settings, with_comments
+from memlint.comments import MARKER
+from memlint.config import Configs, Settings, verify_comments
 from memlint.config_file import ConfigError
 from memlint.extract import Project, extract, malformed
 from memlint.facts import TrainingRun
@@ -62,8 +63,7 @@ class Session:
         settings = self.settings_for(path)
         project = self.project_for(path, settings)
         try:
-            # Comments speak for the file, the command line above them.
-            settings = self.layer(with_comments(settings, project.read(path)))
+            verify_comments(project.read(path))
             found = extract(path, project)
             runs = tuple(overridden(run, settings) for run in found.runs)
             return Read(path, settings, runs, found.errors)
@@ -73,6 +73,11 @@ class Session:
             return Read(path, settings, errors=(ReadError(error.message, error.path or path, error.line),))
         except Exception as error:
             return Read(path, settings, errors=(ReadError(internal_error(error), path),))
+
+    def speaks(self, path: str) -> bool:
+        """Whether a file holds a comment for memlint."""
+        source = self.source(path)
+        return source is not None and MARKER in source.text
 
     def malformed(self, path: str) -> list[ReadError]:
         """Why a named file that holds no training job does not even parse."""

@@ -1,6 +1,8 @@
-"""The estimator: a memory program of one training step, replayed through the allocator."""
+"""The estimator: a memory program of one training step, replayed through the allocator.
 
-from memlint.memory.estimate import estimate
+The door is `memlint.memory.estimate.estimate`; it is not imported here, because what it needs takes a while to load.
+"""
+
 from memlint.memory.result import COMPONENTS, CannotEstimate, Estimate, Instant, Interval
 
-__all__ = ["COMPONENTS", "CannotEstimate", "Estimate", "Instant", "Interval", "estimate"]
+__all__ = ["COMPONENTS", "CannotEstimate", "Estimate", "Instant", "Interval"]

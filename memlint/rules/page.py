@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from memlint.rules.expression import UNKNOWN, Expression, ExpressionError, Scope, parse
 from memlint.rules.finding import Confidence, Safety, Severity
 
@@ -31,7 +29,6 @@ SECTIONS = (
     "When to ignore it",
 )
 MAX_PAGE_BYTES = 256 * 1024
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLACEHOLDER = re.compile(r"\{([^{}|]+)(?:\|(\w+))?\}")
 
 
@@ -173,8 +170,10 @@ class _Reader:
         )
 
     def _mapping(self) -> Mapping[str, Any]:
+        import yaml  # a hook that meets no training run needs no rules, and takes a while to load this
+
         try:
-            data = yaml.load(self.front, Loader=_LOADER)
+            data = yaml.load(self.front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             raise PageError("front matter is not YAML", self.path, mark.line + 2 if mark else 1) from None

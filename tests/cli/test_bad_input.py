@@ -102,7 +102,9 @@ def test_a_folder_without_configs(memlint: Memlint, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     done = memlint("check", "folder")
     assert (done.code, done.err) == (0, "")
-    assert only_line(done.out) == "No findings in 0 files (0 training runs)."
+    note, empty, summary = done.out.splitlines()
+    assert note == "note: nothing to look at: no scripts, notebooks, launch scripts or configs in what was named"
+    assert (empty, summary) == ("", "No findings in 0 files (0 training runs).")
 
 
 def test_broken_files_met_in_a_folder_are_findings_only(memlint: Memlint, tmp_path: Path) -> None:
