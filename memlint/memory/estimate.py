@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
 from memlint.memory import allocator, expandable, timeline
 from memlint.memory.effects import effects
+from memlint.memory.evaluation import PREFIX
 from memlint.memory.program import Program, record
 from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
 from memlint.memory.scenarios import scenarios
@@ -22,6 +23,10 @@ NVML on an A100 have been seen, driver reserve included."""
 
 EAGER_CONTEXT = (1000 << 20, 1343 << 20, 1500 << 20)
 """Before lazy module loading: 1343 MiB on a V100 in 2022 (transformers documentation of 4.20, "perf_train_gpu_one")."""
+
+
+PHASES = ("load", "states", "accumulated", "reference", "forward", "loss", "backward", "optimizer_step")
+"""What reports tell apart, beside the evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
 
 def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> _Figures:
     program, events = _events(setup, architecture)
-    peaks = tuple(timeline.peaks(events))
+    peaks = tuple(_merged(timeline.peaks(events)))
     replayed = expandable.replay(events) if setup.expandable_segments else allocator.replay(events)
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
     allocated = max(peak, replayed.allocated)
@@ -122,6 +127,14 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
         p.logical for p in middle if p.node is not None
     )
     return _Figures(allocated, required, reserved, peaks, total, trainable, setup, tuple(assumed))
+
+
+def _merged(peaks: list[timeline.Peak]) -> Iterator[timeline.Peak]:
+    """The phases that reports show: an evaluation is one phase; a recorded first step and mere frees are none."""
+    evaluations = [peak for peak in peaks if peak.phase.startswith(PREFIX)]
+    yield from (peak for peak in peaks if peak.phase in PHASES)
+    if evaluations:
+        yield replace(max(evaluations, key=lambda peak: peak.total), phase="evaluation")
 
 
 def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events]:

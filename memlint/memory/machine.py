@@ -37,6 +37,8 @@ class Machine:
     keeps_quantised_inputs: bool = False
     """bitsandbytes up to 0.43.1 keeps a 4-bit layer's input as an attribute of its graph node (`ctx.tensors = (A, B)` in
     `autograd/_functions.py`; 0.43.2 keeps None): it lives as long as the loss does, and checkpointing does not see it."""
+    training: bool = True
+    """Dropout is on."""
     has_graph: bool = True
     """Graph nodes exist even where the tape records nothing: the forward pass of non-reentrant checkpointing."""
     held: list[tuple[int, Storage]] = field(default_factory=list)

@@ -169,7 +169,7 @@ def dropout(m: Machine, x: Tensor, p: float) -> Tensor:
 
     Kernels before torch 1.12 keep the mask in the dtype of the input.
     """
-    if p <= 0:
+    if p <= 0 or not m.training:
         return x
     out = m.new(x.numel, x.itemsize)
     mask = Storage(m.ledger, x.numel * (x.itemsize if m.wide_dropout_masks else BYTE))
@@ -261,6 +261,35 @@ def sum_groups(m: Machine, x: Tensor, numel: int) -> Tensor:
     out = m.new(numel, x.itemsize)
     full, itemsize = x.numel, x.itemsize
     return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),))
+
+
+def pad(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """`F.pad`: a copy with more elements; backward cuts a piece out of the gradient (a copy as well)."""
+    out = m.new(numel, x.itemsize)
+    few, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(few, itemsize),))
+
+
+def sum_last(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """`x.sum(-1)`: the gradient is expanded, no memory."""
+    out = m.new(numel, x.itemsize)
+    full, itemsize, storage = x.numel, x.itemsize, out.storage
+    del storage
+    return m.tape.record(out, (x,), lambda g: (Tensor(g.storage, full, itemsize),))
+
+
+def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tensor:
+    """`F.conv1d(x, weight, groups=channels)`: keeps x; autocast casts both operands."""
+    x, w = autocast(m, x), autocast(m, weight)
+    out = m.new(numel, x.itemsize)
+    need_x, need_w = x.node is not None, w.node is not None
+    nx, nw, itemsize = x.numel, w.numel, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
+
+    saved = (x.storage if need_w else None, w.storage if need_x and w is not weight else None)
+    return m.tape.record(out, (x, w), rule, saved)
 
 
 def masked_fill(m: Machine, x: Tensor, mask: Tensor) -> Tensor:

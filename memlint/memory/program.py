@@ -12,6 +12,7 @@ from memlint.memory import attention, loss, optimizer, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
+from memlint.memory.evaluation import evaluate
 from memlint.memory.families import page_of
 from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine, start
@@ -54,13 +55,17 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
-    if setup.stack.keeps_outputs or held_over(m, setup):
+    if (setup.stack.keeps_outputs and not setup.stack.drops_outputs) or held_over(m, setup):
         # The second step's forward still meets what the first step's names hold.
         ledger.prefix = timeline.FIRST
         step(m, setup, model, units, trained)
         ledger.prefix = ""
     states = optimizer.states(m, setup, trained)
     step(m, setup, model, units, trained)
+    if setup.evaluation_batch and setup.sharding.strategy != "megatron":
+        evaluate(m, setup, model, lambda: forward(m, setup, model, units))
+        if units is not None:
+            units.finish()
     return Program(ledger, layers, builder.parameters, [builder, model, units, states, buffers, m])
 
 
@@ -134,6 +139,8 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
         parameter.grad = None
     ledger.component = "activations"
     ledger.enter("optimizer_step")
+    if setup.stack.drops_outputs:
+        m.outputs.clear()
     del labels, ids
 
 

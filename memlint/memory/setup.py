@@ -31,6 +31,8 @@ class Setup:
     autocast: int
     batch: int
     sequence: int
+    evaluation_batch: int
+    """Samples per evaluation batch; 0: none in training."""
     packed: bool
     """Every batch has the full length; else the longest one rarely follows another of its length."""
     accumulates: bool
@@ -205,6 +207,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
         batch=int(batch) * (2 if objective in PAIRED else 1),
         sequence=-(-(int(sequence) + _virtual_tokens(adapter, facts)) // sharding.context),
+        evaluation_batch=_evaluation_batch(facts, 2 if objective in PAIRED else 1),
         packed=packing,
         accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1 or stack.zeroes_in_place,
         attention=str(attention),
@@ -294,6 +297,12 @@ element-wise chains around the matrix products, whose hand-fused kernels keep th
 CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
 TASK_HEADS = ("classifier", "score", "qa_outputs")
 """Heads that PEFT trains in full under a classification task type (peft 0.21.2, `peft_model.py`)."""
+
+
+def _evaluation_batch(facts: _Facts, rows_per_sample: int) -> int:
+    if not facts.get("eval.enabled", False):
+        return 0
+    return int(facts.get("eval.batch_size", 0) or 0) * rows_per_sample
 
 
 def _virtual_tokens(adapter: str, facts: _Facts) -> int:
