@@ -9,7 +9,6 @@ from typing import Any
 
 from memlint.comments import ORIGIN
 from memlint.config import Settings
-from memlint.dialects import by_name
 from memlint.facts import Fact, TrainingRun, fixed
 from memlint.gpus import Gpu, all_gpus, find
 from memlint.memory import CannotEstimate, Estimate, Interval
@@ -55,6 +54,8 @@ class Assessment:
         """True for a launcher's or engine's configuration alone: no job, only a part that many jobs may share."""
         if kind_of(self.run.path) not in (Kind.YAML, Kind.JSON):
             return False
+        from memlint.dialects import by_name  # loaded already: it read the run
+
         try:
             return bool(getattr(by_name(self.run.dialect), "FRAGMENT", False))
         except LookupError:
