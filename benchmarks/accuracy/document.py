@@ -13,10 +13,10 @@ PAGE = """# How accurate the estimates are
 This page is written by `python -m benchmarks.accuracy --document docs/accuracy.md`; the figures are those of its commit.
 
 memlint is compared with measurements that other people published: {cases} runs ({bytes} with bytes, the others with a verdict:
-ran, or died out of memory) from {groups} sources, listed with their licences in `benchmarks/accuracy/data/README.md`. Each
-number is compared with its own kind: allocated with allocated, reserved with reserved, what nvidia-smi showed with the device total. An
-error is predicted / measured - 1. Nothing in the estimator is fitted to these rows; one number of the benchmark is: the common
-sequence length of the `peft-mm` runs, which their source leaves open (at most 768 tokens).
+ran, or died out of memory) from {groups} sources, listed with their licences in `benchmarks/accuracy/data/README.md`.
+Each number is compared with its own kind: allocated with allocated, reserved with reserved, what nvidia-smi showed with the
+device total. An error is predicted / measured - 1. Nothing in the estimator is fitted to these rows; one number of the
+benchmark is: the common sequence length of the `peft-mm` runs, which their source leaves open (at most 768 tokens).
 
 ![Predicted against measured](accuracy.svg)
 

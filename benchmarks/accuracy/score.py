@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.accuracy.cases import Case
-from memlint.assess import DOES_NOT_FIT, FITS, assess
+from memlint.assess import DOES_NOT_FIT, FITS, UNKNOWN, assess
 from memlint.memory import Interval
 
 
@@ -73,7 +73,10 @@ class Summary:
 
 def evaluate(case: Case) -> Result:
     """memlint's answer to one case."""
-    assessed = assess(case.run, case.gpu)
+    try:
+        assessed = assess(case.run, case.gpu)
+    except Exception as error:  # one broken case must not hide the others; it counts as not expressed
+        return Result(case, None, UNKNOWN, why_not=f"crash: {type(error).__name__}: {error}")
     estimate = assessed.estimate
     if estimate is None:
         return Result(case, None, assessed.verdict, why_not=assessed.why_not)

@@ -86,10 +86,11 @@ def rows(results: list[Result]) -> str:
         if result.error is not None:
             mark = " " if result.inside else "!"
             numbers += f"{case.bytes / GIB:>8.2f}{result.error:>+8.1%}{mark}"
+        keys = ("precision", "adapter.method", "quantization.method", "parallel.strategy", "parallel.gpus")
         what = (
             f"{result.phase[:9]:<10}{result.verdict:<13}{facts.get('model.id') or 'inline'}"
-            f" b{facts.get('batch.micro_batch_size')} s{facts.get('batch.sequence_length')} {facts.get('precision')}"
-            f" {facts.get('adapter.method')} {facts.get('quantization.method')} {facts.get('parallel.strategy')}x{facts.get('parallel.gpus')}"
+            f" b{facts.get('batch.micro_batch_size')} s{facts.get('batch.sequence_length')} "
+            + " ".join(str(facts.get(key)) for key in keys)
         )
         lines.append(f"{head}{numbers}  {what}")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from memlint.facts import TrainingRun, fixed
-from memlint.memory.program import record
+from memlint.memory.program import Program, record
 from memlint.memory.setup import setup_of
 from memlint.memory.tensor import Ledger
 from memlint.models.config import from_config
@@ -64,11 +64,16 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
 @cache
 def predicted(family: str, regime: str, layers: int) -> Kept:
     """The program's figures for one case of the record."""
+    return kept(program(family, regime, layers).ledger)
+
+
+def program(family: str, regime: str, layers: int) -> Program:
+    """The memory program of one case of the record."""
     entry = RECORD["families"][family]
-    config = {"model_type": family, **entry["config"], **dict.fromkeys(entry["depth"], layers)}
+    config = {"model_type": family, **entry["config"], **dict.fromkeys(entry["depth"], layers), **entry.get("lists", {}).get(str(layers), {})}
     architecture = from_config(config)
     run = TrainingRun("record", Span("record", 1, 1, 1, 1), {k: fixed(v) for k, v in facts_of(entry["head"], regime).items()})
-    return kept(record(setup_of(run, architecture, None, []), architecture, layers).ledger)
+    return record(setup_of(run, architecture, None, []), architecture, layers)
 
 
 def kept(ledger: Ledger) -> Kept:
@@ -105,3 +110,11 @@ def test_the_model_keeps_what_the_real_class_keeps(family: str, regime: str) -> 
     """Within 1 %, at three layers: embedding, masks, tables, final norm, logits and loss included."""
     real = sum(RECORD["families"][family]["regimes"][regime][1][:2])
     assert predicted(family, regime, 3).held == pytest.approx(real, rel=0.01)
+
+
+@pytest.mark.parametrize("family", RECORD["families"])
+def test_parameters_are_counted_exactly(family: str) -> None:
+    """Trainable parameters of full fine-tuning, at two and three layers; tied weights count once."""
+    entry = RECORD["families"][family]
+    regime = next(name for name in entry["regimes"] if ".full." in name)
+    assert [sum(p.logical for p in program(family, regime, n).parameters) for n in (2, 3)] == entry["parameters"]

@@ -70,14 +70,14 @@ def _attention(
     with torch.autocast("cuda", enabled=False):
         half = query.dtype in (torch.float16, torch.bfloat16)
         same_head = query.shape[-1] == key.shape[-1] == value.shape[-1]
-        if half and attn_mask is None and same_head and query.shape[-1] <= 256:
+        grouped = query.shape[1] != key.shape[1]
+        if half and attn_mask is None and same_head and query.shape[-1] <= 256 and (enable_gqa or not grouped):
             factor = scale if scale is not None else query.shape[-1] ** -0.5
             out = torch.ops.aten._scaled_dot_product_flash_attention(
                 _pad_head(query), _pad_head(key), _pad_head(value), dropout_p, is_causal, False, scale=factor
             )[0]
             return out[..., : query.shape[-1]]
         # torch 2.13 groups heads in the flash kernel only
-        grouped = query.shape[1] != key.shape[1]
         aligned = all(t.shape[-1] % (8 if half else 4) == 0 for t in (query, value))
         if not grouped and aligned and query.shape[-1] == key.shape[-1]:
             bias = None if attn_mask is None else _bias(attn_mask, query, key)

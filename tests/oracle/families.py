@@ -60,6 +60,7 @@ class Family:
                 or ("mask" in self.without and regime.mask)
                 or ("float32" in self.without and regime.weights == "float32")
                 or ("checkpointing" in self.without and regime.checkpointing != "off")
+                or regime.checkpointing in self.without
             )
         ]
 
@@ -76,6 +77,23 @@ _LAYERS = ("n_layer",)
 def _kinds(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["full_attention"] * layers}
 
+
+def _mostly_linear(layers: int) -> dict[str, list[str]]:
+    return {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
+
+
+def _mostly_full(layers: int) -> dict[str, list[str]]:
+    return {"layer_types": ["linear_attention"] + ["full_attention"] * (layers - 1)}
+
+
+_DELTA = dict(
+    _WIDE,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=16,
+    linear_value_head_dim=24,
+    linear_conv_kernel_dim=4,
+)
 
 _MOE = frozenset({"dropout", "float32"})
 """peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
@@ -107,7 +125,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("gemma2", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), without=frozenset({"sdpa"})),
     Family("phi", config=dict(_LLAMA, partial_rotary_factor=0.5)),
     Family("phi3", config=_LLAMA),
-    Family("gpt_neox", config=dict(_LLAMA, rotary_pct=0.5)),
+    Family("gpt_neox", config=dict(_BERT, bos_token_id=1, eos_token_id=2, rotary_pct=0.5)),
     Family(
         "opt",
         config=dict(
@@ -155,7 +173,7 @@ FAMILIES: tuple[Family, ...] = (
             position_biased_input=False,
             type_vocab_size=0,
         ),
-        without=frozenset({"sdpa"}),
+        without=frozenset({"sdpa", "reentrant"}),  # all layers share the relative embeddings: torch refuses a second backward
     ),
     Family(
         "modernbert",
@@ -189,7 +207,13 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "glm4_moe",
         config=dict(
-            _WIDE, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=88, n_group=1, topk_group=1,
+            _WIDE,
+            n_routed_experts=4,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            moe_intermediate_size=88,
+            n_group=1,
+            topk_group=1,
             first_k_dense_replace=1,
         ),
         without=_MOE,
@@ -200,6 +224,15 @@ FAMILIES: tuple[Family, ...] = (
         config=dict(_WIDE, num_local_experts=4, num_experts_per_tok=2, sliding_window=4096),
         layer_list=_kinds,
         without=_MOE | {"sdpa"},
+    ),
+    Family("qwen3_5_text", config=_DELTA, layer_list=_mostly_linear),
+    Family(
+        "qwen3_next",
+        config=dict(
+            _DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112
+        ),
+        layer_list=_mostly_full,
+        without=_MOE,
     ),
     Family(
         "t5",

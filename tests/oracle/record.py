@@ -3,7 +3,8 @@
 `python -m tests.oracle.record [MODEL_TYPE ...]` re-traces those families (all without an argument) and keeps the rest.
 
 The record: `versions`; `shape` (batch, sequence); `families[model_type]` with `head`, `config` (without the depth), `depth`
-(the config keys that hold it), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
+(the config keys that hold it), `lists` (config keys that list something per layer, by
+number of layers), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
 `weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS` in bytes
 (allocator blocks: multiples of 512; `trainable` is a count).
 """
@@ -72,6 +73,7 @@ def trace_family(family: Family) -> dict[str, Any]:
         "head": family.head,
         "config": dict(family.config),
         "depth": list(family.depth),
+        **({"lists": {str(n): family.layer_list(n) for n in DEPTHS}} if family.layer_list else {}),
         "parameters": parameters,
         "regimes": regimes,
     }
@@ -91,25 +93,23 @@ def write(record: dict[str, Any]) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Trace and write."""
-    old = json.loads(RECORD.read_text()) if RECORD.exists() else {"families": {}}
-    families = {}
+    """Trace the named families (all without a name) and write them into the record."""
+    traced: dict[str, Any] = {}
     for family in FAMILIES:
-        if names and family.model_type not in names:
-            if family.model_type in old["families"]:
-                families[family.model_type] = old["families"][family.model_type]
-            continue
-        print(family.model_type, flush=True)
-        try:
-            families[family.model_type] = trace_family(family)
-        except Exception as error:
-            print(f"  failed: {type(error).__name__}: {error}", flush=True)
+        if not names or family.model_type in names:
+            print(family.model_type, flush=True)
+            try:
+                traced[family.model_type] = trace_family(family)
+            except Exception as error:  # the others are worth having
+                print(f"  failed: {type(error).__name__}: {error}", flush=True)
+    kept = json.loads(RECORD.read_text())["families"] if RECORD.exists() else {}
+    merged = {**kept, **traced}
     write(
         {
             "versions": {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")},
             "shape": {"batch": BATCH, "sequence": SEQUENCE},
             "fields": list(FIELDS),
-            "families": families,
+            "families": {f.model_type: merged[f.model_type] for f in FAMILIES if f.model_type in merged},
         }
     )
 
