@@ -57,13 +57,22 @@ def loop_ended(machine: Machine, collected: Collected, loop: Loop) -> None:
     for event in backwards:
         trained = _trained(event.target, steps)
         groups.setdefault(id(trained[0]) if trained else 0, []).append(event)
-    if len(groups) > 1:
-        groups.pop(0, None)
-    for group in groups.values():
+    for group in _of_one_job(list(groups.values()), steps):
         run = _run(machine, collected, group, steps, loop)
         machine.shadow += all(e.shadow for e in group)
         collected.add(machine, run)
         machine.shadow -= all(e.shadow for e in group)
+
+
+def _of_one_job(groups: list[list[Event]], steps: list[Event]) -> list[list[Event]]:
+    """A loop is one job: of several losses (a GAN's two) the one that trains a model that is followed, else the first.
+
+    The same backward call with several models (a loop over settings) stays; its facts become choices.
+    """
+    certain = [group for group in groups if not all(event.shadow for event in group)] or groups
+    followed = [g for g in certain if any(is_model(m) for m in _trained(g[0].target, steps))]
+    first = (followed or certain)[0]
+    return [group for group in certain if group[0].span == first[0].span]
 
 
 def _ancestors(fact: Fact) -> list[Any]:

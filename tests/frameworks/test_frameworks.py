@@ -497,6 +497,27 @@ tune("gpt2-xl", 1)
     assert [(run.value("model.id"), run.value("batch.micro_batch_size")) for run in runs] == [("gpt2", 4), ("gpt2-xl", 1)]
 
 
+def test_a_loop_with_two_losses_is_one_run() -> None:
+    code = (
+        HEAD
+        + """
+class Critic(torch.nn.Module):
+    def forward(self, x):
+        return x
+critic = Critic()
+gen = AutoModelForCausalLM.from_pretrained("gpt2", dtype=torch.float32)
+a, b = torch.optim.AdamW(gen.parameters()), torch.optim.SGD(critic.parameters())
+for batch in DataLoader(data, batch_size=4):
+    critic(batch).mean().backward()
+    b.step()
+    gen(**batch).loss.backward()
+    a.step()
+"""
+    )
+    run = only_run(code)
+    assert (run.value("model.id"), run.value("optimizer.name")) == ("gpt2", "adamw_torch")
+
+
 def test_a_run_behind_a_switch_that_is_off_by_default_is_found() -> None:
     code = (
         HEAD
