@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memlint.memory.autograd import Sink, backward
+from memlint.memory.autograd import backward
 from memlint.memory.families.model import Block
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import Parameter, Storage, Tensor
+from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
 from memlint.memory.units import Units
 
 
@@ -48,9 +48,9 @@ def checkpointed(
 ) -> Tensor:
     """`torch.utils.checkpoint` around the block: its input is kept (in host memory with `checkpoint_offload`), nothing else.
 
-    Reentrant and not, the same tensors are held at the peak. FSDP1 with a frozen unit and reentrant checkpointing keeps every
-    block's input and its gradient until backward ends: the unit's reshard hook is a multi-gradient hook on these inputs
-    (torch 2.13 `distributed/fsdp/_runtime_utils.py`, `_register_post_backward_reshard_only_hook`).
+    Reentrant and not, the same tensors are held at the peak. FSDP1 with a frozen unit and reentrant checkpointing around it keeps
+    every block's input and its gradient until backward ends: the unit's reshard hook is a multi-gradient hook on these inputs, which
+    holds their gradient accumulators (torch 2.13 `distributed/fsdp/_runtime_utils.py`, `_register_post_backward_reshard_only_hook`).
     """
     tape = m.tape
     enabled, tape.enabled = tape.enabled, False
@@ -68,7 +68,7 @@ def checkpointed(
     held: list[Storage] = [] if setup.checkpoint_offload else [x.storage]
     context_held = [] if context is None else [context]
     masks = [m.mask]
-    keeps = units is not None and index in units.frozen and setup.reentrant
+    keeps = units is not None and index in units.frozen and setup.reentrant and not setup.stack.checkpoints_inside
 
     def rule(grads: list[Tensor | None]) -> tuple[Tensor | None, ...]:
         gradient_of_result = grads[0] if setup.reentrant else None  # an argument of `CheckpointFunction.backward`

@@ -16,12 +16,11 @@ from memlint.memory.evaluation import evaluate
 from memlint.memory.families import page_of
 from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine, start
+from memlint.memory.reduction import bucket, gradient_buffers, step_in_backward
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import BYTE, INT64, Ledger, Parameter, Storage, Tensor
-from memlint.memory.reduction import bucket, gradient_buffers, step_in_backward
 from memlint.memory.units import ROOT, Units, units_of
 from memlint.models.architecture import Architecture
-
 
 CHECKPOINTED = {"full", "selective_op", "selective_layer"}
 
@@ -55,7 +54,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
-    if (setup.stack.keeps_outputs and not setup.stack.drops_outputs) or held_over(m, setup):
+    if setup.stack.keeps_outputs or held_over(m, setup):
         # The second step's forward still meets what the first step's names hold.
         ledger.prefix = timeline.FIRST
         step(m, setup, model, units, trained)
@@ -139,8 +138,6 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
         parameter.grad = None
     ledger.component = "activations"
     ledger.enter("optimizer_step")
-    if setup.stack.drops_outputs:
-        m.outputs.clear()
     del labels, ids
 
 

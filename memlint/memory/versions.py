@@ -41,7 +41,8 @@ class Stack:
     rope_in_fp32: bool
     keeps_outputs: bool
     """The model's output object (its logits) is alive during backward: loops that bind it to a name; and Trainer runs of 2023, whose
-    published figures show it (Qwen's tables: 16 B per logit in float32, 8 in float16) although the Trainer drops it. Cause not found."""
+    published figures show it (Qwen's tables: 16 B per logit in float32, 8 in float16) although the Trainer drops it. Cause not found.
+    fsdp_qlora's script binds it too, but the figures published for it at batches of 8 and 10 leave no room for that copy."""
     uses_accelerate: bool
     pads: bool
     """The loop pads a batch to its longest sample and passes an attention mask."""
@@ -50,10 +51,15 @@ class Stack:
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
     bnb_keeps_input: bool
     """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
+    checkpoints_inside: bool
+    """Checkpointing was put inside the FSDP units (`apply_activation_checkpointing` after wrapping): fsdp_qlora. Then a unit's inputs are
+    seen once, in forward; outside (transformers, which checkpoints the wrapped block) its hooks see the recomputation's too."""
     converts_outputs: bool
     """Lightning Fabric casts what the model returns (the logits) to float32 (`fabric/plugins/precision/half.py`, `convert_output`)."""
     keeps_loss: bool
     """The loop's `loss` stays bound, with its graph, until the next step's loss replaces it."""
+    longest_first: bool
+    """The loop's first batch holds the data's one longest sample: lit-gpt in 2023 (`finetune/lora.py`, `longest_seq_ix`), untruncated."""
     litgpt_copies_padding: bool
     """litgpt's `zero_pad` copies out of place (2023)."""
     repeats_kv_sdpa: bool
@@ -103,8 +109,10 @@ def stack_of(run: TrainingRun) -> Stack:
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
         bnb_keeps_input=_keeps_input(name, versions),
+        checkpoints_inside=name == "fsdp_qlora",
         converts_outputs=name in ("litgpt", "lightning", "fabric"),
-        keeps_loss=name in OWN_LOOPS or name in ("litgpt", "fsdp_qlora"),
+        keeps_loss=name in OWN_LOOPS or name == "litgpt",
+        longest_first=name == "litgpt" and torch < (2, 2),
         litgpt_copies_padding=name == "litgpt" and torch < (2, 2),
         repeats_kv_sdpa=transformers < (4, 54),
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
