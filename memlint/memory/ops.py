@@ -7,9 +7,9 @@ results take the wider dtype of their operands. Views (`view`, `transpose`, `exp
 
 from __future__ import annotations
 
-from memlint.memory.autograd import Grads, alias
+from memlint.memory.autograd import alias
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
 
 
 def cast(m: Machine, x: Tensor, itemsize: int) -> Tensor:
@@ -279,7 +279,7 @@ def sum_last(m: Machine, x: Tensor, numel: int) -> Tensor:
 
 
 def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tensor:
-    """`F.conv1d(x, weight, groups=channels)`: keeps x; autocast casts both operands."""
+    """`F.conv1d(x, weight, groups=channels)`: keeps x in any case; autocast casts both operands."""
     x, w = autocast(m, x), autocast(m, weight)
     out = m.new(numel, x.itemsize)
     need_x, need_w = x.node is not None, w.node is not None
@@ -288,8 +288,7 @@ def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tens
     def rule(g: Tensor) -> Grads:
         return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
 
-    saved = (x.storage if need_w else None, w.storage if need_x and w is not weight else None)
-    return m.tape.record(out, (x, w), rule, saved)
+    return m.tape.record(out, (x, w), rule, (x.storage, w.storage if w is not weight else None))
 
 
 def masked_fill(m: Machine, x: Tensor, mask: Tensor) -> Tensor:

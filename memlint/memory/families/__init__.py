@@ -28,7 +28,7 @@ PAGES = {
     "mpt": "gpt", "gpt_bigcode": "gpt", "codegen": "gpt", "biogpt": "gpt", "xglm": "gpt", "stablelm_alpha": "gpt",
     "stablelm_epoch": "llama",
     "mixtral": "moe", "qwen2_moe": "moe", "qwen3_moe": "moe", "olmoe": "moe", "granitemoe": "moe", "deepseek_v2": "moe",
-    "deepseek_v3": "moe", "glm4_moe": "moe", "phimoe": "moe", "gpt_oss": "moe",
+    "deepseek_v3": "moe", "glm4_moe": "moe", "qwen3_next": "moe", "qwen3_5_moe_text": "moe", "qwen3_5_text": "qwen3_5", "phimoe": "moe", "gpt_oss": "moe",
     "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder", "camembert": "encoder", "electra": "encoder",
     "distilbert": "encoder", "albert": "encoder", "mpnet": "encoder", "ernie": "encoder", "deberta-v2": "encoder",
     "deberta": "encoder", "modernbert": "encoder", "nomic_bert": "encoder", "layoutlm": "encoder",

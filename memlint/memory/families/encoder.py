@@ -107,15 +107,31 @@ def _headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, 
             return apply(m, head, x)
 
         return Model([stage], language, head, width, b.setup.vocabulary, causal=False)
+    return Model([stage], classifier_of(b, a, hidden, hidden_drop), None, hidden, b.setup.num_labels, causal=False)
+
+
+def classifier_of(b: Builder, a: Architecture, hidden: int, dropout: float) -> Callable[[Machine, Tensor], Tensor]:
+    """Token classification and answer spans: one linear on every position. Else a head on the first position."""
     labels = b.setup.num_labels
-    pooled = objective not in ("token_classification", "question_answering")
-    pooler = b.linear("pooler", hidden, hidden, bias=True) if pooled else None
+    if b.setup.objective in ("token_classification", "question_answering"):
+        tokens = b.linear("classifier", hidden, labels, bias=True)
+        return lambda m, x: apply(m, tokens, ops.dropout(m, x, dropout))
+    drops_first, name, act = HEADS.get(a.model_type, (False, "pooler", "tanh"))
+    dense = b.linear(name, hidden, hidden, bias=True)
     classifier = b.linear("classifier", hidden, labels, bias=True)
 
     def classify(m: Machine, x: Tensor) -> Tensor:
-        if pooler is not None:
-            x = ops.unary(m, apply(m, pooler, x), keeps="output")
-            x = ops.dropout(m, x, hidden_drop)
-        return apply(m, classifier, x)
+        x = ops.dropout(m, x, dropout) if drops_first else x
+        x = parts.activation(m, apply(m, dense, x), act)
+        return apply(m, classifier, ops.dropout(m, x, dropout))
 
-    return Model([stage], classify, classifier, hidden, labels, causal=False)
+    return classify
+
+
+HEADS = {
+    "roberta": (True, "classifier", "tanh"), "xlm-roberta": (True, "classifier", "tanh"), "camembert": (True, "classifier", "tanh"),
+    "electra": (True, "classifier", "gelu"), "mpnet": (True, "classifier", "tanh"), "distilbert": (False, "pre_classifier", "relu"),
+    "deberta-v2": (True, "pooler", "gelu"), "deberta": (True, "pooler", "gelu"),
+}  # fmt: skip
+"""Heads of sequence classification: (dropout in front, name of the dense layer - PEFT trains all of a module called `classifier` - and
+activation); BERT's pooler otherwise."""

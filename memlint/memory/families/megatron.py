@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, flash
-from memlint.memory.autograd import Grads
 from memlint.memory.build import Builder
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, HALF, Parameter, Storage, Tensor
+from memlint.memory.tensor import FP32, HALF, Grads, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
 
 

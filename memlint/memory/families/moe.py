@@ -14,6 +14,7 @@ from typing import Any
 from memlint.memory import ops
 from memlint.memory.build import Builder
 from memlint.memory.families import mla, parts
+from memlint.memory.families.linear_attention import hybrid_attention
 from memlint.memory.families.llama import MakeAttention, Part, attention_of, decoder, mlp_of
 from memlint.memory.families.llama_styles import Style
 from memlint.memory.families.model import Model
@@ -60,6 +61,8 @@ SPARSE = {
     "glm4_moe": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False, rope_concatenates=True)),
     "phimoe": Sparse("sparsemixer", normalises=False, adapted=False,
                      style=Style(norm="layer", norm_bias=True)),
+    "qwen3_next": Sparse(shared="gated", style=Style(norm="gemma"), attention=hybrid_attention),
+    "qwen3_5_moe_text": Sparse(shared="gated", normalises=True, adapted=False, style=Style(norm="gemma"), attention=hybrid_attention),
     "gpt_oss": Sparse("gpt_oss", router_bias=True, clamps=True, adapted=False, style=Style(norm="rms_promoted", sinks=True)),
 }  # fmt: skip
 
