@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from memlint.memory import ops
-from memlint.memory.autograd import Grads
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
 
 
 @dataclass(frozen=True, slots=True)

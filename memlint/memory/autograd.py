@@ -11,44 +11,7 @@ import heapq
 from collections.abc import Callable
 from sys import getrefcount
 
-from memlint.memory.tensor import Ledger, Parameter, Storage, Tensor
-
-Grads = tuple["Tensor | None", ...]
-Rule = Callable[..., Grads]
-"""A backward rule: gradients of the node's outputs -> gradients of its inputs (None where not needed)."""
-
-
-class Node:
-    """One recorded operation. `nexts` are the (node, output index) that its input gradients flow to."""
-
-    __slots__ = ("consumes", "nexts", "outputs", "rule", "saved", "seq")
-
-    def __init__(
-        self,
-        seq: int,
-        rule: Rule | None,
-        nexts: tuple[tuple[Node, int] | None, ...],
-        saved: tuple[Storage | None, ...] = (),
-        outputs: int = 1,
-    ) -> None:
-        self.seq = seq
-        self.rule = rule
-        self.nexts = nexts
-        self.saved: tuple[Storage | None, ...] | None = saved
-        self.outputs = outputs
-        self.consumes = False
-        """The rule gets the list of gradients itself and takes them out of it, so that they can go while it runs."""
-
-
-class Sink(Node):
-    """The gradient accumulator of a parameter (`AccumulateGrad`); `on_grad` runs after each accumulation."""
-
-    __slots__ = ("on_grad", "parameter")
-
-    def __init__(self, parameter: Parameter) -> None:
-        super().__init__(1 << 60, None, ())
-        self.parameter = parameter
-        self.on_grad: Callable[[Parameter], None] | None = None
+from memlint.memory.tensor import Grads, Ledger, Node, Parameter, Rule, Sink, Storage, Tensor
 
 
 class Tape:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from memlint.memory.autograd import Sink
 from memlint.memory.linear import Adapter, Linear, Quantised, Stack
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import Parameter, Storage, Tensor
+from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
 
 OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_outputs", "cls", "decoder")
 """Names of linears on top of the stack: neither quantised nor a target of `all-linear` (peft 0.21.2,
@@ -154,6 +153,11 @@ class Builder:
         """A quantised weight: packed bytes plus its statistics."""
         data, statistics = self.setup.packed_bytes(fin * fout, fin, fout)
         parameter = self.make(name, "packed", (data,), 1, False, "weights")
+        sharding = self.setup.sharding
+        if self.setup.quantization == "torchao_nf4" and sharding.shards_weights:
+            # The tensor subclass shards its scalers with its data (torchao 0.13 `dtypes/nf4tensor.py`, `nf4_split`); bitsandbytes' stay
+            # whole on every rank, as attributes of the module's quantisation state.
+            statistics = tuple(sharding.share(nbytes) for nbytes in statistics)
         for nbytes in statistics:
             self.extra.append(Storage(self.machine.ledger, nbytes, "weights"))
         parameter.shape = (fout, fin)

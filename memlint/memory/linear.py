@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memlint.memory import ops
-from memlint.memory.autograd import Grads
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import Parameter, Storage, Tensor
+from memlint.memory.tensor import Grads, Parameter, Storage, Tensor
 
 
 @dataclass(frozen=True, slots=True)

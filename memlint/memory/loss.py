@@ -8,13 +8,12 @@ TRL 1.16 `kernels/chunked_logprob.py`, torchtune 0.4 `modules/loss/ce_chunked_ou
 from __future__ import annotations
 
 from memlint.memory import ops
-from memlint.memory.autograd import Grads
 from memlint.memory.families.megatron import no_head
 from memlint.memory.families.model import Model
 from memlint.memory.linear import Linear, matmul_weight
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import FP32, Storage, Tensor
+from memlint.memory.tensor import FP32, Grads, Storage, Tensor
 
 POOLED = {"sequence_classification", "reward", "image_classification", "audio_classification", "multiple_choice"}
 """Objectives with one row of logits per sample."""
@@ -59,7 +58,7 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
         del logits
         out = m.new(1, kept[0].itemsize)
         value = m.tape.record(out, (kept[0],), lambda g: (m.new(numel, itemsize),))
-        return [value, *kept] if setup.keeps_outputs else [value]
+        return [value, *kept]  # a script that takes the mean of the logits has the model's output in a variable
     if setup.ce_chunk_tokens:
         return [_chunked_entropy(m, logits, setup.ce_chunk_tokens, model.classes)]
     output = logits

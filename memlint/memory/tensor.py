@@ -6,10 +6,7 @@ the same local variables as the framework's forward code, so the order of alloca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from memlint.memory.autograd import Node
+from collections.abc import Callable
 
 FP32 = 4
 """A dtype is its element size in bytes: 4 = float32, 2 = bfloat16/float16, 1 = bool/uint8/float8, 8 = int64."""
@@ -67,6 +64,11 @@ class Storage:
         self.ledger.events.append(-self.ident)
 
 
+Grads = tuple["Tensor | None", ...]
+Rule = Callable[..., Grads]
+"""A backward rule: gradients of the node's outputs -> gradients of its inputs (None where not needed)."""
+
+
 class Tensor:
     """A value: a storage, its number of elements, its element size, and the node that made it (None: needs no gradient).
 
@@ -105,3 +107,36 @@ class Parameter(Tensor):
         self.shape: tuple[int, ...] = (numel,)
         self.logical = numel
         """Weights it stands for: more than its elements when it is packed."""
+
+
+class Node:
+    """One recorded operation. `nexts` are the (node, output index) that its input gradients flow to."""
+
+    __slots__ = ("consumes", "nexts", "outputs", "rule", "saved", "seq")
+
+    def __init__(
+        self,
+        seq: int,
+        rule: Rule | None,
+        nexts: tuple[tuple[Node, int] | None, ...],
+        saved: tuple[Storage | None, ...] = (),
+        outputs: int = 1,
+    ) -> None:
+        self.seq = seq
+        self.rule = rule
+        self.nexts = nexts
+        self.saved: tuple[Storage | None, ...] | None = saved
+        self.outputs = outputs
+        self.consumes = False
+        """The rule gets the list of gradients itself and takes them out of it, so that they can go while it runs."""
+
+
+class Sink(Node):
+    """The gradient accumulator of a parameter (`AccumulateGrad`); `on_grad` runs after each accumulation."""
+
+    __slots__ = ("on_grad", "parameter")
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__(1 << 60, None, ())
+        self.parameter = parameter
+        self.on_grad: Callable[[Parameter], None] | None = None

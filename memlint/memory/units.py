@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from memlint.memory.autograd import Sink
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import Parameter, Storage, Tensor
+from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
 
 ROOT = -1
 
