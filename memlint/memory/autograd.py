@@ -8,10 +8,9 @@ released right after it ran), `input_buffer.cpp` (a second gradient is added in 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 from sys import getrefcount
 
-from memlint.memory.tensor import Grads, Ledger, Node, Parameter, Rule, Sink, Storage, Tensor
+from memlint.memory.tensor import Ledger, Node, Parameter, Rule, Sink, Storage, Tensor
 
 
 class Tape:
