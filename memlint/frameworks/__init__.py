@@ -15,7 +15,6 @@ from memlint.facts import Extraction
 from memlint.source import ReadError, Source
 
 if TYPE_CHECKING:
-    from memlint.read.pyeval.grammar import Locate
     from memlint.read.pyeval.machine import Launch
 
 _TRAINS = re.compile(
@@ -36,11 +35,11 @@ def could_train(text: str) -> bool:
     return bool(_TRAINS.search(text)) and bool(_LIBRARIES.search(text))
 
 
-def read_script(source: Source, project: Any = None, command: Launch | None = None, locate: Locate | None = None) -> Extraction:
+def read_script(source: Source, project: Any = None, command: Launch | None = None) -> Extraction:
     """The training runs of a Python script, in source order.
 
-    `command` is the launch that starts it (without one, overridable defaults stand); `locate` maps lines of a notebook's
-    joined code to cells. Never raises for bad input: what cannot be read is in `errors`.
+    `command` is the launch that starts it (without one, overridable defaults stand). Never raises for bad input: what
+    cannot be read is in `errors`.
     """
     if not could_train(source.text):
         return Extraction()
@@ -53,9 +52,9 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
 
     pinned = getattr(project, "pinned", None) or {}
     context = Context(versions_for(source.path, pinned), source.path, project, getattr(command, "directory", None))
-    collected = Collected(context, source.path, problems=habits(source, locate))
+    collected = Collected(context, source.path, problems=habits(source))
     try:
-        run_script(source, Frameworks(collected), project, command, locate)
+        run_script(source, Frameworks(collected), project, command)
     except ReadError as error:
         return Extraction(errors=(error,))
     return Extraction(tuple(distinct_runs(collected.runs)))

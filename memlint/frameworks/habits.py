@@ -14,7 +14,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from memlint.facts import Problem
-from memlint.read.pyeval.grammar import Locate, Text
+from memlint.read.pyeval.grammar import Text
 from memlint.source import ReadError, Source
 
 _CUTS_GRAPH = {"item", "detach", "tolist", "numpy", "data", "float", "int"}
@@ -26,14 +26,14 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Found = Iterator[tuple[str, str, ast.AST]]
 
 
-def habits(source: Source, locate: Locate | None = None) -> list[Problem]:
+def habits(source: Source) -> list[Problem]:
     """The habits found in a script; none when its text holds no word of theirs or does not parse."""
     code = source.text
     searches = [search for search, words in _SEARCHES if all(word in code for word in words)]
     if not searches:
         return []
     try:
-        text = Text(source, locate)
+        text = Text(source)
     except ReadError:
         return []
     found = {id(node): (name, message, node) for search in searches for name, message, node in search(text.tree)}

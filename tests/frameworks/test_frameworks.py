@@ -6,6 +6,7 @@ The libraries' defaults that appear here are those of the newest versions (see m
 # ruff: noqa: E501 - embedded programs keep their lines
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -579,6 +580,27 @@ def test_fp16_and_bf16_together_are_a_problem() -> None:
         + 'Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments("o", fp16=True, bf16=True), train_dataset=1).train()'
     )
     assert [problem.name for problem in only_run(code).problems] == ["fp16-and-bf16-both"]
+
+
+def test_damaged_scripts_are_read_or_refused_but_never_crash() -> None:
+    """Lines lost, swapped and cut at random (seeded), over every script of the corpus and of this file."""
+    chance = random.Random(5)
+    corpus = Path(__file__).resolve().parents[1] / "corpus" / "extraction" / "scripts"
+    texts = [HEAD + code for code, _ in ONE_RUN.values()]
+    texts += [p.read_text(encoding="utf-8", errors="replace") for p in corpus.rglob("*.py") if p.stat().st_size < 20_000]
+    for text in texts * 4:
+        lines = text.split("\n")
+        for _ in range(chance.randint(1, 4)):
+            a, b = chance.randrange(len(lines)), chance.randrange(len(lines))
+            kind = chance.random()
+            if kind < 0.4:
+                lines[a] = ""
+            elif kind < 0.7:
+                lines[a], lines[b] = lines[b], lines[a]
+            else:
+                lines[a] = lines[a][: chance.randint(0, len(lines[a]))]
+        found = extraction("\n".join(lines))
+        assert all(error.message for error in found.errors)
 
 
 def test_the_prefilter_lets_every_case_through() -> None:

@@ -250,6 +250,10 @@ def test_nothing_takes_long(code: str) -> None:
     assert time.process_time() - started < 5
 
 
+def test_a_statement_nested_too_deeply_hides_no_other() -> None:
+    assert variable("y = " + "not " * 900 + "1\nx = 2").value == 2
+
+
 def test_nothing_of_the_script_runs(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     code = f"open({str(marker)!r}, 'w').write('x')\nimport os\nos.system('touch {marker}')\n__import__('pathlib').Path({str(marker)!r}).touch()"

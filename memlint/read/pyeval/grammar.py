@@ -10,25 +10,19 @@ import ast
 import re
 import sys
 import warnings
-from bisect import bisect_right
-from collections.abc import Callable
 
 from memlint.source import ReadError, Source, Span
-
-Locate = Callable[[int], tuple[int, int]]
-"""From a line of the parsed text to (notebook cell, line in it); cell 0 outside notebooks."""
 
 
 class Text:
     """The text of one module, its tree, and the spans of its nodes."""
 
-    def __init__(self, source: Source, locate: Locate | None = None) -> None:
+    def __init__(self, source: Source) -> None:
         self.path = source.path
         self.text = source.text
-        self.locate = locate
         self.lines = re.split(r"\r\n|\n|\r", source.text)
         self.ascii = source.text.isascii()
-        self.tree = parse(source.text, source.path, locate)
+        self.tree = parse(source.text, source.path)
 
     def span(self, node: ast.AST) -> Span:
         """The place of a node; columns count characters."""
@@ -38,10 +32,7 @@ class Text:
         if not self.ascii:
             column = self._characters(line, column)
             end_column = self._characters(end_line, end_column) if end_column is not None else None
-        if self.locate is None:
-            return Span(self.path, line, column + 1, end_line, (end_column or column) + 1)
-        cell, first = self.locate(line)
-        return Span(self.path, first, column + 1, first + end_line - line, (end_column or column) + 1, cell)
+        return Span(self.path, line, column + 1, end_line, (end_column or column) + 1)
 
     def _characters(self, line: int, column: int) -> int:
         if line > len(self.lines) or self.lines[line - 1].isascii():
@@ -49,7 +40,7 @@ class Text:
         return len(self.lines[line - 1].encode("utf-8")[:column].decode("utf-8", "ignore"))
 
 
-def parse(text: str, path: str, locate: Locate | None = None) -> ast.Module:
+def parse(text: str, path: str) -> ast.Module:
     """The syntax tree; raises `ReadError` with the place and a message when the text is not Python."""
     text = text.removeprefix("\ufeff")
     try:
@@ -64,7 +55,7 @@ def parse(text: str, path: str, locate: Locate | None = None) -> ast.Module:
             return _parse(older)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             pass
-    raise _refusal(first, text, path, locate)
+    raise _refusal(first, text, path)
 
 
 def _parse(text: str) -> ast.Module:
@@ -73,7 +64,7 @@ def _parse(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-def _refusal(error: SyntaxError, text: str, path: str, locate: Locate | None) -> ReadError:
+def _refusal(error: SyntaxError, text: str, path: str) -> ReadError:
     line, column = error.lineno or 1, max(error.offset or 1, 1)
     lines = text.splitlines()
     shown = lines[line - 1] if 0 < line <= len(lines) else ""
@@ -85,8 +76,6 @@ def _refusal(error: SyntaxError, text: str, path: str, locate: Locate | None) ->
         message = f"{newer}, but memlint runs on Python {sys.version_info[0]}.{sys.version_info[1]}"
     else:
         message = f"invalid syntax: {error.msg}"
-    if locate is not None:
-        _, line = locate(line)
     return ReadError(message, path, line, column)
 
 
@@ -187,16 +176,3 @@ def _formatted(text: str, position: int, quote: str) -> tuple[int, str]:
         out.append(other if char == quote else char)
         position += 1
     return position, "".join(out)
-
-
-class LineMap:
-    """Where the lines of a joined notebook text come from: each entry is (first joined line, cell)."""
-
-    def __init__(self, starts: list[tuple[int, int]]) -> None:
-        self._lines = [line for line, _ in starts]
-        self._starts = starts
-
-    def __call__(self, line: int) -> tuple[int, int]:
-        """(cell, line in the cell) of a joined line."""
-        first, cell = self._starts[max(bisect_right(self._lines, line) - 1, 0)]
-        return cell, line - first + 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from memlint.read.pyeval.access import get_attribute, set_attribute
 from memlint.read.pyeval.calls import call_function, call_value, evaluate_call
 from memlint.read.pyeval.expressions import evaluate
-from memlint.read.pyeval.grammar import Locate, Text
+from memlint.read.pyeval.grammar import Text
 from memlint.read.pyeval.machine import Files, Halted, Launch, Library, Machine, OutOfFuel, Semantics
 from memlint.read.pyeval.statements import assign, define, execute_block
-from memlint.source import ReadError, Source
+from memlint.source import Source
 
 PYTHON = Semantics(
     evaluate=evaluate,
@@ -28,16 +28,13 @@ def run_script(
     library: Library,
     files: Files | None = None,
     launch: Launch | None = None,
-    locate: Locate | None = None,
 ) -> Machine:
     """Walk a script as if it were started; raises `ReadError` when it does not parse. Never executes anything."""
-    text = Text(source, locate)
+    text = Text(source)
     machine = Machine(PYTHON, library, files, launch)
     machine.root = source.path
     try:
         machine.run_text(text, "__main__")
-    except (Halted, OutOfFuel):
-        pass
-    except RecursionError:
-        raise ReadError("nested too deeply to follow", source.path) from None
+    except (Halted, OutOfFuel, RecursionError):
+        pass  # what was found so far stands
     return machine

@@ -57,7 +57,14 @@ def execute(machine: Machine, node: ast.stmt) -> Flow:
     """Walk one statement."""
     machine.spend()
     handler = _STATEMENTS.get(type(node))
-    return handler(machine, node) if handler else Flow.NEXT
+    if handler is None:
+        return Flow.NEXT
+    try:
+        return handler(machine, node)
+    except RecursionError:
+        if len(machine.frames) > 1:
+            raise
+        return Flow.NEXT  # one statement nested too deeply to follow; the others still count
 
 
 def _expression(machine: Machine, node: ast.Expr) -> Flow:
