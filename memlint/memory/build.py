@@ -39,6 +39,8 @@ class Builder:
     layer: int = -1
     parent: str = ""
     """Which part of a block the next linears belong to: `attn` or `mlp`."""
+    frozen: bool = False
+    """What is made from here on belongs to a part that is not trained (a vision tower)."""
     translated: frozenset[str] = frozenset()
     """Target names that PEFT takes to mean stacked parameters; linears of these names are then not adapted."""
     parameters: list[Parameter] = field(default_factory=list)
@@ -53,7 +55,7 @@ class Builder:
     def parameter(self, name: str, kind: str, shape: tuple[int, ...], component: str = "weights") -> Parameter:
         """A parameter in the model's own dtype, trained or frozen as the setup says."""
         itemsize = self.setup.norm_itemsize if kind == "norm" else self.setup.weight_itemsize
-        return self.make(name, kind, shape, itemsize, self.setup.trains(name, kind), component)
+        return self.make(name, kind, shape, itemsize, not self.frozen and self.setup.trains(name, kind), component)
 
     def make(self, name: str, kind: str, shape: tuple[int, ...], itemsize: int, trained: bool, component: str) -> Parameter:
         """A parameter of a given element size; `trained` ones get a gradient accumulator."""
@@ -121,7 +123,7 @@ class Builder:
             layer.quantised = Quantised(setup.quantization, setup.compute_itemsize)
         if bias:
             layer.bias = self.vector(f"{name}.bias", fout)
-        if setup.adapter and name not in self.translated and self.targets(name, head):
+        if setup.adapter and not self.frozen and name not in self.translated and self.targets(name, head):
             self._adapt(layer, copies)
         return layer
 

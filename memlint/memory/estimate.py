@@ -144,8 +144,8 @@ def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline
     # Without a wrap policy one flat unit spans all layers, and its reduction happens in one place.
     one_unit = setup.sharding.shards_weights and not setup.sharding.wrapped
     if setup.layers > timeline.SIMULATED and not one_unit:
-        program = record(setup, architecture, timeline.SIMULATED)
         try:
+            program = record(setup, architecture, timeline.SIMULATED)
             return program, timeline.unrolled(program.ledger, program.layers, setup.layers)
         except timeline.NotUniform:
             pass

@@ -12,6 +12,7 @@ from typing import Any
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
+from memlint.memory.media import Media, media_of
 from memlint.memory.result import CannotEstimate
 from memlint.memory.sharding import FSDP, Sharding, sharding_of
 from memlint.memory.versions import Stack, stack_of
@@ -94,6 +95,7 @@ class Setup:
     expandable_segments: bool
     stage: str
     """only, first or last pipeline stage."""
+    media: Media
     stored_itemsize: int
     """dtype in which trained base weights are stored between uses (float32 shards under FSDP with mixed precision)."""
 
@@ -261,6 +263,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         vocabulary=vocabulary,
         workspace=workspace_bytes(gpu),
         sharding=sharding,
+        media=media_of(facts.get),
         expandable_segments=bool(facts.get("hardware.expandable_segments", stack.expandable_segments)),
         stage="only",
         stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,

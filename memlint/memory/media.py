@@ -1,0 +1,41 @@
+"""What enters a model beside its tokens: images, latents, text conditions; and which of its parts are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Sizes a sample; 0 where a run has no such thing."""
+
+    images: int
+    image_size: int
+    """Side in pixels; 0: the model's own."""
+    max_pixels: int
+    """Cap of an image after resizing; 0: none stated."""
+    latent_tokens: int
+    text_tokens: int
+    target_length: int
+    """Tokens of the decoder's side of an encoder-decoder; 0: as many as the encoder's."""
+    vision_trained: bool
+    aligner_trained: bool
+    language_trained: bool
+
+
+def media_of(get: Callable[[str, Any], Any]) -> Media:
+    """Read the facts. An image size or a pixel cap without a number of images means one image a sample."""
+    size, pixels = int(get("batch.image_size", 0) or 0), int(get("vision.max_pixels", 0) or 0)
+    return Media(
+        images=int(get("batch.images", 1 if size or pixels else 0) or 0),
+        image_size=size,
+        max_pixels=pixels,
+        latent_tokens=int(get("batch.latent_tokens", 0) or 0),
+        text_tokens=int(get("batch.text_tokens", 0) or 0),
+        target_length=int(get("batch.completion_length", 0) or 0),
+        vision_trained=bool(get("vision.trainable", True)),
+        aligner_trained=bool(get("vision.aligner_trainable", True)),
+        language_trained=bool(get("vision.llm_trainable", True)),
+    )
