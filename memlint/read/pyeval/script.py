@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from memlint.read.pyeval.access import get_attribute, set_attribute
 from memlint.read.pyeval.calls import call_function, call_value, evaluate_call
 from memlint.read.pyeval.expressions import evaluate
@@ -33,8 +35,6 @@ def run_script(
     text = Text(source)
     machine = Machine(PYTHON, library, files, launch)
     machine.root = source.path
-    try:
+    with suppress(Halted, OutOfFuel, RecursionError):  # what was found so far stands
         machine.run_text(text, "__main__")
-    except (Halted, OutOfFuel, RecursionError):
-        pass  # what was found so far stands
     return machine

@@ -62,7 +62,7 @@ def execute(machine: Machine, node: ast.stmt) -> Flow:
     try:
         return handler(machine, node)
     except RecursionError:
-        if len(machine.frames) > 1:
+        if len(machine.frames) > SHALLOW:
             raise
         return Flow.NEXT  # one statement nested too deeply to follow; the others still count
 
@@ -177,6 +177,8 @@ def _for(machine: Machine, node: ast.For | ast.AsyncFor) -> Flow:
     return execute_block(machine, node.orelse) if node.orelse else Flow.NEXT
 
 
+SHALLOW = 8
+"""Calls in progress up to which a statement that is nested too deeply is left out alone."""
 MAX_UNROLLED = 24
 """Longest known sequence whose loop is walked once per member."""
 
