@@ -113,7 +113,7 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
     pinned_versions = context.versions.fact()
     if pinned_versions is not None:
         facts["framework.versions"] = pinned_versions
-    if not dialect.FRAGMENT:  # what follows from a part of a run waits for the rest
+    if not (dialect.FRAGMENT or getattr(dialect, "CANONICAL", False)):  # what follows from a part waits for the rest
         facts = settle(facts)
     kind = "json" if _is_json(document.path) else "yaml"
     site = Site(dialect.NAME, kind, document.root.span)

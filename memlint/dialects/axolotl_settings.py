@@ -53,10 +53,10 @@ def refused(settings: Settings) -> tuple[Problem, ...]:
             "load_in_4bit",
             "adapter",
         )
-    if adapter is not None and adapter.value == "qlora" and settings.given("load_in_4bit", "gptq") is None:
-        refuse("four-bit-needs-qlora", "adapter: qlora requires load_in_4bit: true", "adapter")
     if adapter is not None and adapter.value == "qlora" and settings.on("load_in_8bit"):
         refuse("qlora-in-8-bit", "adapter: qlora needs load_in_4bit, not load_in_8bit", "load_in_8bit", "adapter")
+    elif adapter is not None and adapter.value == "qlora" and settings.given("load_in_4bit", "gptq") is None:
+        refuse("four-bit-needs-qlora", "adapter: qlora requires load_in_4bit: true", "adapter")
     if settings.on("fp16") and settings.on("bf16"):
         refuse("fp16-and-bf16-both", "fp16 and bf16 are both on: bf16 wins, fp16 has no effect", "fp16", "bf16")
     engines = [settings.given("deepspeed"), settings.given("fsdp", "fsdp_config")]

@@ -13,6 +13,8 @@ from memlint.read.document import Document
 NAME = "run_yaml"
 FRAGMENT = False
 INTERPOLATES = False
+CANONICAL = True
+"""The facts are as stated: nothing is concluded from them."""
 SCHEMA = "memlint.run.v1"
 
 

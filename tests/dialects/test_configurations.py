@@ -549,3 +549,8 @@ def test_a_slip_of_the_pen_in_a_trl_yaml() -> None:
     (problem,) = run_of(base + "gradient_checkpoint: true\nmax_seq_len: 12\nmy_own: 1\n").problems
     assert (problem.name, problem.span.line) == ("unknown-key", 5)
     assert "'gradient_checkpointing'" in problem.message
+
+
+def test_nothing_is_concluded_from_a_run_yaml() -> None:
+    run = run_of("schema: memlint.run.v1\nprecision: bf16-mixed\nmodel.dtype: float32\nparallel.strategy: zero2\n")
+    assert values(run, "model.dtype", "optimizer.master_weights") == ("float32", None)
