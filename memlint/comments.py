@@ -16,6 +16,8 @@ from functools import lru_cache
 from memlint.source import Kind, Source
 
 MARKER = "memlint:"
+ORIGIN = "memlint comment"
+"""The origin of a fact that a comment states."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ __all__ = [
     "Settings",
     "explain",
     "settings_for",
-    "with_comments",
+    "verify_comments",
 ]
 
 MAX_EXTENDS = 16
@@ -135,28 +135,25 @@ def settings_for(path: str | Path) -> Settings:
     return Configs().settings_for(path)
 
 
-def with_comments(settings: Settings, source: Source) -> Settings:
-    """The settings with what the file's own comments say: `# memlint: gpu=t4`, `gpus=2`, `set key=value`."""
-    for comment in comments_of(source):
-        origin = f"{source.path}:{comment.line} comment"
-        try:
-            settings = settings.with_options(origin, **_stated(comment.text))
-        except ValueError as error:
-            raise ConfigError(str(error), source.path, comment.line) from None
-    return settings
+def verify_comments(source: Source) -> None:
+    """Raise `ConfigError` for a comment of the file that states nonsense: `gpu=b47`, `gpus=two`, `set no.key=1`.
 
-
-def _stated(text: str) -> dict[str, Any]:
-    """The settings that a comment states; none for one that says something else."""
+    What comments state become facts of the file's runs (`memlint.extract`).
+    """
     from memlint.facts.keys import parse
 
-    verb, _, rest = text.partition(" ")
-    if verb == "set":
-        return {"set": dict([parse(rest)])}
-    key, _, value = (part.strip() for part in text.partition("="))
-    if key == "gpus":
-        return {"gpus": positive(int(value) if value.isdecimal() else value)}
-    return {"gpu": gpu_name(value)} if key == "gpu" else {}
+    for comment in comments_of(source):
+        verb, _, rest = comment.text.partition(" ")
+        key, _, value = (part.strip() for part in comment.text.partition("="))
+        try:
+            if verb == "set":
+                parse(rest)
+            elif key == "gpus":
+                positive(int(value) if value.isdecimal() else value)
+            elif key == "gpu":
+                gpu_name(value)
+        except ValueError as error:
+            raise ConfigError(str(error), source.path, comment.line) from None
 
 
 def explain(path: str | Path, configs: Configs | None = None) -> list[tuple[str, Any, str]]:

@@ -6,7 +6,7 @@ result.
 
 from __future__ import annotations
 
-from memlint.comments import comments_of
+from memlint.comments import ORIGIN, comments_of
 from memlint.facts import Extraction, Fact, TrainingRun, fixed
 from memlint.facts.keys import parse
 from memlint.project import Project
@@ -52,11 +52,11 @@ def _stated(run: TrainingRun, project: Project) -> TrainingRun:
             try:
                 if verb == "set":
                     name, parsed = parse(rest)
-                    facts[name] = fixed(parsed, span, "memlint comment")
+                    facts[name] = fixed(parsed, span, ORIGIN)
                 elif key == "gpu":
-                    facts["hardware.gpu"] = fixed(value, span, "memlint comment")
+                    facts["hardware.gpu"] = fixed(value, span, ORIGIN)
                 elif key == "gpus":
-                    facts["parallel.gpus"] = fixed(int(value), span, "memlint comment")
+                    facts["parallel.gpus"] = fixed(int(value), span, ORIGIN)
             except ValueError:
                 continue
     return run.with_facts(facts) if facts else run

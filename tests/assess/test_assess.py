@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from memlint.assess import (
     judge,
     largest_micro_batch,
     largest_sequence,
+    overridden,
     smallest_card,
     target,
     verdict_with,
     verdicts_for,
 )
 from memlint.config import Settings
+from memlint.extract import extract
 from memlint.facts import Fact, TrainingRun, choices, default, fixed, unknown
 from memlint.gpus import Gpu, all_gpus, find
 from memlint.memory import Estimate, Interval
@@ -193,3 +196,21 @@ def test_a_size_alone_decides_nothing_about_bfloat16() -> None:
 def test_the_target_card(settings: Settings, facts: dict[str, Any], name: str | None) -> None:
     gpu = target(run_of(**facts), settings)
     assert (gpu.name if gpu else None) == name
+
+
+# What a comment states, under a configuration file and under the command line
+
+
+@pytest.mark.parametrize(("origin", "batch", "card"), [("pyproject.toml:3", 4, "T4"), ("--set", 16, "A10G")])
+def test_a_comment_is_above_the_configuration_and_below_the_command_line(
+    tmp_path: Path, origin: str, batch: int, card: str
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "# memlint: set batch.micro_batch_size=4\n# memlint: gpu=t4\n"
+        "from trl import SFTConfig, SFTTrainer\nSFTTrainer('Qwen/Qwen2.5-0.5B', args=SFTConfig()).train()\n"
+    )
+    (run,) = extract(str(tmp_path / "train.py")).runs
+    settings = Settings().with_options(origin, set={"batch.micro_batch_size": 16}).with_options(origin, gpu="a10g")
+    gpu = target(run, settings)
+    assert gpu is not None and card in gpu.name
+    assert overridden(run, settings).value("batch.micro_batch_size") == batch
