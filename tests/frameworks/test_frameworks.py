@@ -107,6 +107,20 @@ Trainer(model, TrainingArguments("o", bf16=bf16, fp16=fp16), train_dataset=1).tr
         {"model.dtype": ("bfloat16", "float16"), "precision": ("bf16-mixed", "fp16-mixed"),
          "model.attention": ("flash_attention_2", "sdpa")},
     ),
+    "flags that an unknown condition sets move together": (
+        """
+import os
+brain = os.environ["CARD"] == "a100"
+if brain:
+    bf16, fp16 = True, False
+else:
+    bf16, fp16 = False, True
+dtype = torch.float16 if not brain else torch.bfloat16
+model = AutoModelForCausalLM.from_pretrained("gpt2", dtype=dtype)
+Trainer(model, TrainingArguments("o", bf16=bf16, fp16=fp16), train_dataset=1).train()
+""",
+        {"precision": ("bf16-mixed", "fp16-mixed"), "model.dtype": ("bfloat16", "float16")},
+    ),
     "a 4-bit configuration only in one branch": (
         """
 import os

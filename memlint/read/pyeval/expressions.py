@@ -27,6 +27,7 @@ from memlint.read.pyeval.values import (
     Unknowable,
     combine,
     constant,
+    decider,
     linked,
     merge,
     opaque,
@@ -207,9 +208,9 @@ def _conditional(machine: Machine, node: ast.IfExp) -> Fact:
             return weaken(fact)
         return fact
     facts = [evaluate(machine, node.body), evaluate(machine, node.orelse)]
-    if test.choices == (False, True):
+    decided_by, flipped = decider(test)
+    if flipped:
         facts.reverse()
-    decided_by = test.decided_by if test.status is Status.CHOICES else ""
     return linked(merge(facts, decided_by), machine.span(node), "one of two")
 
 

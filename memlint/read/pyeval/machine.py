@@ -23,6 +23,7 @@ from memlint.read.pyeval.values import (
     Module,
     Object,
     Scope,
+    decider,
     merge,
     weaken,
 )
@@ -274,13 +275,11 @@ class Machine:
             if condition.status is Status.FIXED:
                 return taken()
             return self._overridable(taken, other)
-        decider = condition.decided_by if condition.choices == (True, False) else ""
-        arms = [then, otherwise]
-        if condition.choices == (False, True) and condition.decided_by:
-            arms, decider = [otherwise, then], condition.decided_by
+        decided_by, flipped = decider(condition)
+        arms = [otherwise, then] if flipped else [then, otherwise]
         self.conditions.append(condition)
         try:
-            return self.fork(arms, decider)
+            return self.fork(arms, decided_by)
         finally:
             self.conditions.pop()
 

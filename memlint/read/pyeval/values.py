@@ -282,6 +282,7 @@ class Opaque:
     call: Call | None = None
     contexts: tuple[Fact, ...] = ()
     """The `with` blocks that were active (kept for calls)."""
+    born: int = field(default_factory=lambda: next(_BIRTHS))
 
     def ancestry(self, limit: int = 400) -> Iterator[Any]:
         """This value and everything it was computed from, breadth first; each object once."""
@@ -338,6 +339,21 @@ def opaque(reason: str, operation: str, parents: Iterable[Fact] = (), span: Span
     """An unknown value that remembers its inputs."""
     origin = (Origin(span),) if span else ()
     return Fact(Opaque(operation, tuple(parents), **kw), Status.UNKNOWN, origin, reason=reason)
+
+
+def decider(condition: Fact) -> tuple[str, bool]:
+    """What decides an undecided condition, and whether the condition is its negation.
+
+    The target card (`gpu.bf16`), or the unknown value itself: what it chooses in several places moves together.
+    """
+    if condition.status is Status.CHOICES:
+        pairs = {(True, False): False, (False, True): True}
+        known = condition.choices in pairs and bool(condition.decided_by)
+        return (condition.decided_by, pairs[condition.choices]) if known else ("", False)
+    value, flipped = condition.value, False
+    while isinstance(value, Opaque) and value.operation == "Not" and isinstance(value.parents[0].value, Opaque):
+        value, flipped = value.parents[0].value, not flipped
+    return (f"condition {value.born}", flipped) if isinstance(value, Opaque) else ("", False)
 
 
 def weaken(fact: Fact) -> Fact:
