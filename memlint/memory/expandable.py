@@ -1,8 +1,8 @@
 """The caching allocator with `expandable_segments:True`: each stream has one segment that grows at its end.
 
-torch 2.13 `c10/cuda/CUDACachingAllocator.cpp` (`ExpandableSegment`, `try_allocate_expandable_block`): best fit among free blocks, else the segment's
-free end grows by pages of 20 MiB; free neighbours coalesce. Under pressure the pages of any free block are unmapped and mapped again
-elsewhere (`release_cached_blocks`, `unmap_block`), so a step completes as soon as what is allocated fits.
+torch 2.13 `c10/cuda/CUDACachingAllocator.cpp` (`ExpandableSegment`, `try_allocate_expandable_block`): best fit among free blocks, else
+the segment's free end grows by pages of 20 MiB; free neighbours coalesce. Under pressure the pages of any free block are unmapped
+and mapped again elsewhere (`release_cached_blocks`, `unmap_block`), so a step completes as soon as what is allocated fits.
 """
 
 from __future__ import annotations

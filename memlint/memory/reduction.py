@@ -1,7 +1,7 @@
 """Buffers of data-parallel gradient reduction that live across a step, and gradients that are used up on the spot.
 
-Read in torch 2.13 `nn/parallel/distributed.py` and `csrc/distributed/c10d/reducer.cpp` (DDP), DeepSpeed 0.15 `runtime/zero/stage_1_and_2.py` and
-`stage3.py`, Megatron-LM 0.15 `core/distributed/param_and_grad_buffer.py`.
+Read in torch 2.13 `nn/parallel/distributed.py` and `csrc/distributed/c10d/reducer.cpp` (DDP), DeepSpeed 0.15
+`runtime/zero/stage_1_and_2.py` and `stage3.py`, Megatron-LM 0.15 `core/distributed/param_and_grad_buffer.py`.
 """
 
 from __future__ import annotations

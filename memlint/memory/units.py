@@ -75,7 +75,7 @@ class Units:
         (`partitioned_param_coordinator.py`, `__params_to_release`: the trace's elements up to the next use)."""
         self.result.clear()
         sharding = self.setup.sharding
-        if sharding.strategy != "zero3":
+        if sharding.strategy != "zero3" or not self.parameters:
             return
         block = self.parameters.get(max(self.parameters))
         assert block is not None
@@ -253,7 +253,7 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
     (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them.
     """
     sharding = setup.sharding
-    if not sharding.shards_weights and sharding.strategy != "fsdp1":
+    if not sharding.shards_weights and sharding.strategy not in ("fsdp1", "zero3"):
         return None
     groups: dict[int, list[Parameter]] = defaultdict(list)
     for parameter in parameters:
@@ -263,7 +263,11 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
         _flatten(m, groups)
         if sharding.leaves_apart:
             units.frozen = frozenset(unit for unit, members in groups.items() if any(p.node is None for p in members))
-    if not sharding.shards_weights:  # NO_SHARD
+    if sharding.strategy == "zero3" and not sharding.shards_weights:  # one rank gathers nothing (`NoGatherHandle`)
+        for parameter in parameters:
+            if parameter.node is not None:
+                on_grad(parameter, units.reduced)
+    if not sharding.shards_weights:
         return units
     for unit, members in groups.items():
         units.pending[unit] = len(units._grouped(unit))

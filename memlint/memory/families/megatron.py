@@ -1,8 +1,8 @@
 """Megatron-Core's decoder with Transformer Engine layers: one rank's share under tensor, sequence, context and pipeline parallelism.
 
-Read in Megatron-LM 0.15 (`core/transformer/`, `core/tensor_parallel/`, `core/distributed/param_and_grad_buffer.py`) and Transformer Engine 2.11
-(`pytorch/module/layernorm_linear.py`, `linear.py`): a fused norm-linear keeps the norm's input and output, a linear keeps its input, weight
-gradients go straight into the float32 gradient buffer, SwiGLU keeps the up-projection's output.
+Read in Megatron-LM 0.15 (`core/transformer/`, `core/tensor_parallel/`, `core/distributed/param_and_grad_buffer.py`) and Transformer Engine
+2.11 (`pytorch/module/layernorm_linear.py`, `linear.py`): a fused norm-linear keeps the norm's input and output, a linear keeps its input,
+weight gradients go straight into the float32 gradient buffer, SwiGLU keeps the up-projection's output.
 """
 
 from __future__ import annotations

@@ -1,0 +1,178 @@
+"""Sharded jobs: published figures of two-card runs, buffers by hand from the frameworks' sources, DeepSpeed's own estimators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memlint.facts import TrainingRun, fixed
+from memlint.gpus import find
+from memlint.memory.estimate import estimate
+from memlint.memory.result import Estimate
+from memlint.models import lookup
+from memlint.source import Span
+
+GIB = 1 << 30
+LLAMA_2_7B = 6_738_415_616
+LAYER = 4 * 4096 * 4096 + 3 * 4096 * 11008 + 2 * 4096
+"""Weights of one Llama-2-7B layer."""
+ROOT = 2 * 32000 * 4096 + 4096
+"""Embedding, head and final norm."""
+
+
+def estimated(facts: dict[str, Any], model: str = "meta-llama/Llama-2-7b-hf", card: str | None = None) -> Estimate:
+    """The estimate of a run with these facts."""
+    run = TrainingRun("test", Span("test", 1), {key: fixed(value) for key, value in facts.items()})
+    architecture = lookup(model).architecture
+    assert architecture is not None
+    return estimate(run, architecture, find(card) if card else None)
+
+
+def peak(found: Estimate, phase: str) -> dict[str, int]:
+    """What a phase's peak consists of."""
+    return dict(next(instant.components for instant in found.timeline if instant.phase == phase))
+
+
+# Answer.AI's talk on FSDP and QLoRA: Llama-2-7B, two cards of 24 GB, micro-batch 8, context 2048, checkpointing, LoRA of rank 64.
+QLORA = {
+    "model.dtype": "bfloat16",
+    "model.attention": "sdpa",
+    "precision": "bf16-true",
+    "quantization.double_quant": True,
+    "adapter.method": "lora",
+    "adapter.r": 64,
+    "adapter.dropout": 0.1,
+    "adapter.dtype": "bfloat16",
+    "adapter.target_modules": ["q_proj", "k_proj", "v_proj", "up_proj", "gate_proj", "down_proj"],
+    "batch.micro_batch_size": 8,
+    "batch.gradient_accumulation_steps": 1,
+    "batch.sequence_length": 2048,
+    "batch.packing": False,
+    "optimizer.name": "adamw_torch",
+    "optimizer.foreach": True,
+    "checkpointing.enabled": True,
+    "objective": "causal_lm",
+    "loss.logits": "full",
+    "loss.kernel": "torch_ce",
+    "loss.upcast_fp32": True,
+    "parallel.gpus": 2,
+    "parallel.wrap_policy": "transformer",
+}
+TRAIN_PY = QLORA | {
+    "framework.name": "fsdp_qlora",
+    "framework.versions": {"torch": "2.2", "transformers": ">=4.38", "bitsandbytes": "~0.43"},
+    "quantization.method": "bnb_4bit",
+    "quantization.compute_dtype": "bfloat16",
+    "quantization.skip_modules": ["lm_head"],
+    "checkpointing.use_reentrant": True,
+    "parallel.strategy": "fsdp1",
+    "parallel.wrap_trainable_leaves": True,
+    "parallel.use_orig_params": False,
+}
+TORCHTUNE = QLORA | {
+    "framework.name": "torchtune",
+    "quantization.method": "torchao_nf4",
+    "quantization.skip_modules": ["lm_head", "embed_tokens"],
+    "checkpointing.use_reentrant": False,
+    "parallel.strategy": "fsdp2",
+}
+
+
+@pytest.mark.parametrize(("facts", "printed"), [(TRAIN_PY, 12.88), (TORCHTUNE, 12.60)], ids=["fsdp1-bitsandbytes", "fsdp2-torchtune"])
+def test_the_talks_case(facts: dict[str, Any], printed: float) -> None:
+    allocated = estimated(facts, card="RTX 3090").allocated
+    assert allocated.expected / GIB == pytest.approx(printed, rel=0.1)
+    assert allocated.low <= printed * GIB <= allocated.high
+
+
+def test_why_the_talks_two_figures_differ() -> None:
+    """bitsandbytes' statistics (one byte per 64 weights) lie whole on both ranks; torchao's are sharded with the weights."""
+    bitsandbytes, torchao = (peak(estimated(facts), "optimizer_step")["weights"] for facts in (TRAIN_PY, TORCHTUNE))
+    statistics = 32 * (LAYER - 2 * 4096) // 64
+    assert bitsandbytes - torchao == pytest.approx(statistics // 2, rel=0.05)
+
+
+FULL = {
+    "model.dtype": "bfloat16",
+    "precision": "bf16-true",
+    "model.attention": "sdpa",
+    "batch.micro_batch_size": 1,
+    "batch.sequence_length": 128,
+    "batch.packing": True,
+    "optimizer.name": "adamw_torch_fused",
+    "checkpointing.enabled": True,
+    "objective": "causal_lm",
+    "parallel.gpus": 4,
+}
+
+
+def test_fsdp_without_synchronisation_keeps_whole_gradients() -> None:
+    """accelerate's `accumulate` enters `no_sync`: every rank holds gradients of all weights (2 bytes each) during backward."""
+    base = FULL | {"parallel.strategy": "fsdp1", "framework.name": "transformers", "batch.gradient_accumulation_steps": 4}
+    whole = peak(estimated(base), "backward")["gradients"]
+    assert whole >= 2 * LLAMA_2_7B
+    shares = peak(estimated(base | {"parallel.sync_each_batch": True}), "backward")["gradients"]
+    assert shares <= 2 * LLAMA_2_7B / 4 + 2 * 2 * max(LAYER, ROOT) + (1 << 20)
+
+
+def test_mixed_flat_parameter_has_a_gradient_as_a_whole() -> None:
+    """Frozen and trained weights in one flat parameter (`split_with_sizes_backward` fills in zeros): Lightning-AI/litgpt#1538 quotes
+    torch's warning that the gradient covers the unit."""
+    lora = FULL | {"adapter.method": "lora", "adapter.r": 8, "adapter.dtype": "bfloat16", "framework.name": "litgpt",
+                   "adapter.target_modules": ["q_proj", "v_proj"], "parallel.strategy": "fsdp1", "batch.gradient_accumulation_steps": 4,
+                   "framework.versions": {"litgpt": "0.5", "torch": "2.6"}}  # fmt: skip
+    mixed = peak(estimated(lora | {"parallel.mixed_frozen_flat": True}), "backward").get("gradients", 0)
+    apart = peak(estimated(lora | {"parallel.mixed_frozen_flat": False}), "backward").get("gradients", 0)
+    assert mixed >= 32 * 2 * LAYER > 20 * apart
+
+
+def test_fsdp2_holds_two_gathered_units_and_the_reduction_before() -> None:
+    """torch 2.13 `_fsdp_param_group.py`: in backward a block's weights (bf16) and the next block's all-gather result, and the float32
+    input of the last reduce-scatter until the next one starts; embedding and head stay gathered."""
+    found = peak(estimated(FULL | {"parallel.strategy": "fsdp2", "framework.name": "torchtitan", "precision": "bf16-mixed",
+                                   "model.dtype": "float32", "parallel.mp_param_dtype": "bfloat16",
+                                   "parallel.mp_reduce_dtype": "float32"}), "backward")["communication"]  # fmt: skip
+    assert 2 * ROOT <= found <= 2 * ROOT + 2 * 2 * LAYER + 4 * max(LAYER, ROOT) + (8 << 20)
+
+
+DEEPSPEED = json.loads((Path(__file__).parent / "data" / "deepspeed_estimators.json").read_text())
+
+
+ROUNDING = 512 * 4 * 300
+"""Blocks of 512 bytes: at most four tensors for each of Llama-2-7B's 291 parameters."""
+
+
+@pytest.mark.parametrize("row", DEEPSPEED["zero2"], ids=lambda row: f"zero2-{row['gpus']}-{row['offload']}")
+def test_deepspeeds_zero2_estimate(row: dict[str, Any]) -> None:
+    """2 bytes per parameter, and 18 per parameter of the partition: its 16-bit gradients, their float32 copy, float32 weights, two moments.
+
+    A step holds these and, while it makes the float32 copy, the flattened 16-bit gradients (2 bytes), which DeepSpeed leaves out.
+    """
+    facts = FULL | {"parallel.strategy": "zero2", "parallel.gpus": row["gpus"], "parallel.reduce_bucket_size": 0,
+                    "parallel.offload_optimizer": "cpu" if row["offload"] else "none"}  # fmt: skip
+    components = peak(estimated(facts), "optimizer_step")
+    states = components["weights"] + components.get("optimizer_states", 0) + components.get("gradients", 0)
+    if not row["offload"]:
+        step, flat = components["workspace"] - 2 * 8_519_680, 2 * -(-LLAMA_2_7B // row["gpus"])
+        states += step - flat
+    assert states == pytest.approx(row["gpu"], abs=ROUNDING)
+
+
+@pytest.mark.parametrize("row", DEEPSPEED["zero3"], ids=lambda row: f"zero3-{row['gpus']}")
+def test_deepspeeds_zero3_estimate(row: dict[str, Any]) -> None:
+    """4 bytes for the largest layer, and 18 per parameter of the partition: 16-bit weights, float32 weights and gradients, two moments.
+
+    Weights and optimizer states agree. The float32 gradients exist for one sub-group (10^9 elements) at a time only, and the
+    16-bit gradients, which DeepSpeed leaves out, live in a buffer of the partition's size throughout.
+    """
+    facts = FULL | {"parallel.strategy": "zero3", "parallel.gpus": row["gpus"], "parallel.reduce_bucket_size": 0}
+    components = peak(estimated(facts), "optimizer_step")
+    partition = -(-LLAMA_2_7B // row["gpus"])
+    assert components["weights"] + components["optimizer_states"] + 4 * partition == pytest.approx(
+        row["gpu"] - row["largest"], abs=ROUNDING
+    )
+    assert components["gradients"] == pytest.approx(2 * partition, abs=ROUNDING)
+    assert components["workspace"] - 2 * 8_519_680 == pytest.approx((2 + 4) * min(partition, 10**9), abs=ROUNDING)
