@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memlint.read.pyeval.machine import Launch
 
 _TRAINS = re.compile(
-    r"\.(train|fit|backward|step)\(|Trainer\b|\bexec\(|notebook_launcher"
+    r"\.(train|fit|backward|step)\s*\(|Trainer\b|\bexec\(|notebook_launcher"
     r"|^\s*(?:from\s+\S*(?:train|tune|main|cli|run)\S*\s+import|import\s+\S*(?:train|tune|main))",
     re.M,
 )
