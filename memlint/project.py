@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memlint.source import Kind, ReadError, Source, kind_of, read
+from memlint.versions import Pin
 
 ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 MAX_PARENTS = 6
@@ -18,11 +19,11 @@ MAX_PARENTS = 6
 class Project:
     """What surrounds the files of one memlint call. Create it with `Project.around(path)`; it reads lazily.
 
-    `pinned` are library versions stated by hand (`[tool.memlint] versions`), library name to version text.
+    `pinned` are library versions stated by hand (`[tool.memlint] versions`), library name to version text, or by a notebook.
     """
 
     root: Path
-    pinned: Mapping[str, str] = field(default_factory=dict)
+    pinned: Mapping[str, str | Pin] = field(default_factory=dict)
     marked: bool = True
     """False when no `.git` or `pyproject.toml` marks the root."""
     _texts: dict[str, Source] = field(default_factory=dict, repr=False)
@@ -46,6 +47,10 @@ class Project:
         """The same project in which some files have another text (standard input, a heredoc, `%%writefile`)."""
         added = {_key(path): source for path, source in sources.items()}
         return Project(self.root, self.pinned, self.marked, {**self._texts, **added})
+
+    def with_pins(self, pins: Mapping[str, Pin]) -> Project:
+        """The same project with versions that a file states for itself; those stated by hand win."""
+        return Project(self.root, {**pins, **self.pinned}, self.marked, self._texts) if pins else self
 
     def read(self, path: str, kind: Kind | None = None) -> Source:
         """A file's text, read once. Raises `ReadError`."""

@@ -81,10 +81,11 @@ class Versions:
         return default({library: pin.version for library, pin in pins}, where)
 
 
-def versions_for(path: str, pinned: Mapping[str, str] | None = None) -> Versions:
-    """The versions in force for a file; `pinned` are versions stated by hand (`[tool.memlint]`), which win."""
+def versions_for(path: str, pinned: Mapping[str, str | Pin] | None = None) -> Versions:
+    """The versions in force for a file; `pinned` are versions stated by hand (`[tool.memlint]`), or by the file; they win."""
     pins = dict(_pins_of(os.path.dirname(os.path.abspath(path))))  # noqa: PTH100, PTH120 - a hot path, called with strings
-    pins |= {library: Pin(version, "configuration") for library, version in (pinned or {}).items()}
+    for library, stated in (pinned or {}).items():
+        pins[library] = stated if isinstance(stated, Pin) else Pin(stated, "configuration")
     return Versions(pins)
 
 
@@ -101,6 +102,23 @@ def pins_in(text: str, where: str) -> dict[str, Pin]:
         version = _within(library, constraint)
         if version is not None:
             found[library] = Pin(version, f"{where}:{line}")
+    return found
+
+
+_INSTALLED = re.compile(
+    r"(?<![#\w])(?<!# )[!%][ \t]*(?:uv[ \t]+)?pip3?[ \t]+install[^\n]*?(?=\\n|$|\",?$)|^# /// script$.*?^# ///$",
+    re.MULTILINE | re.DOTALL,
+)
+"""`!pip install` of a notebook (also in its JSON), and the inline metadata of a script."""
+
+
+def pins_inside(text: str) -> dict[str, Pin]:
+    """The versions that a notebook installs itself (`!pip install`), or that a script's inline metadata (PEP 723) asks for."""
+    if "install" not in text and "# /// script" not in text:
+        return {}
+    found: dict[str, Pin] = {}
+    for match in _INSTALLED.finditer(text):
+        found |= pins_in(match.group(), "installed here")
     return found
 
 

@@ -48,9 +48,9 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
     from memlint.frameworks.runs import distinct_runs
     from memlint.frameworks.state import Collected
     from memlint.read.pyeval.script import run_script
-    from memlint.versions import versions_for
+    from memlint.versions import pins_inside, versions_for
 
-    pinned = getattr(project, "pinned", None) or {}
+    pinned = {**pins_inside(source.text), **(getattr(project, "pinned", None) or {})}
     context = Context(versions_for(source.path, pinned), source.path, project, getattr(command, "directory", None))
     collected = Collected(context, source.path, problems=habits(source))
     try:

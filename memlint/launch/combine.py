@@ -46,9 +46,10 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
     elif "parallel.strategy" not in facts and _data_parallel(facts, command, framework):
         facts["parallel.strategy"] = facts["parallel.gpus"].with_value("dp").through(None, "one process, several GPUs")
     if accelerated:
+        problems += _checkpointed_twice(framework, strategy, launcher, facts)
         for key, fact in launcher.items():
             own = facts.get(key)
-            if own is None or not _states(own):
+            if own is None or not _states(own) or (key == "precision" and _from_environment(framework, own, fact)):
                 facts[key] = fact
             elif key == "precision" and _states(fact) and own.value != fact.value and own.value[:4] != str(fact.value)[:4]:
                 problems += _contradiction("the precision", fact, own)
@@ -61,6 +62,13 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
         files=files,
         problems=tuple(problems),
     )
+
+
+def _from_environment(framework: str, own: Fact, launched: Fact) -> bool:
+    """Without `bf16`/`fp16` the training arguments take the launcher's autocast (transformers 5.24 `training_args.py`,
+    `ACCELERATE_MIXED_PRECISION`); with them the precision is a mixed one."""
+    mixed = [any(str(value).endswith("-mixed") for value in fact.values) for fact in (own, launched)]
+    return framework in ("transformers", "trl", "unsloth") and own.status is not Status.UNKNOWN and mixed == [False, True]
 
 
 def _states(fact: Fact | None) -> bool:
@@ -79,6 +87,24 @@ def _data_parallel(facts: dict[str, Fact], command: Command, framework: str) -> 
         and gpus.value > 1
         and "parallel.gpus" in command.launcher
     )
+
+
+_ONE_CHECKPOINTING = frozenset({"transformers", "trl", "unsloth"})
+"""Frameworks whose Trainer refuses FSDP's activation checkpointing beside its own."""
+
+
+def _checkpointed_twice(framework: str, strategy: Fact | None, launcher: dict[str, Fact], facts: dict[str, Fact]) -> list[Problem]:
+    by_fsdp, own = launcher.get("checkpointing.enabled"), facts.get("checkpointing.enabled")
+    sharded = strategy is not None and str(strategy.value).startswith("fsdp")
+    if not sharded or framework not in _ONE_CHECKPOINTING or by_fsdp is None or own is None:
+        return []
+    ours = next((o.span for o in by_fsdp.origin if o.span is not None), None)
+    if ours is None or not (by_fsdp.value is True and own.value is True):
+        return []
+    theirs = next((o.span for o in own.origin if o.span is not None), None)
+    where = "in the training arguments" if theirs is not None else f"by default ({own.origin[0].note})" if own.origin else "too"
+    message = f"activation checkpointing is on in the FSDP configuration and {where}: the Trainer refuses both together"
+    return [Problem("checkpointing-twice", message, ours, (theirs,) if theirs else ())]
 
 
 def _contradiction(what: str, launcher: Fact, script: Fact) -> list[Problem]:

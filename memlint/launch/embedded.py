@@ -81,7 +81,8 @@ def makefile(source: Source) -> Iterator[Shell]:
     for row in lines.text.split("\n"):
         end = start + len(row)
         if row.startswith("\t") and (recipe or not DEFINITION.match(row.strip())):
-            skip = len(row) - len(row.lstrip("\t @-+"))
+            continued = "".join(piece.text for piece in recipe[-2:]).endswith("\\\n")
+            skip = len(row) - len(row.lstrip("\t" if continued else "\t @-+"))
             recipe.extend(_expanded(lines, start + skip, end, variables))
             recipe.append(Piece("\n"))
         elif row.strip() and not row.startswith("#"):

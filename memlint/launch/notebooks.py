@@ -14,6 +14,7 @@ from memlint.project import Project
 from memlint.read.notebook import Notebook, ShellText, read_notebook
 from memlint.read.shell import Joined, Lines, Piece, ShellError, Value
 from memlint.source import Kind, ReadError, Source, Span, kind_of
+from memlint.versions import pins_inside
 
 VARIABLE = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
 """What IPython replaces in a `!` line by the value of a Python variable."""
@@ -22,6 +23,7 @@ VARIABLE = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
 def read_notebook_runs(source: Source, project: Project) -> Extraction:
     """Every training run of a notebook, in the order of its cells. Raises `ReadError` when it is no notebook."""
     notebook = read_notebook(source)
+    project = project.with_pins(pins_inside(source.text))
     written, origins = _files(notebook)
     if written:
         project = project.with_texts(written)

@@ -134,7 +134,12 @@ class Instance(Object):
         """The dotted name of its library class, or of the nearest library base of a class written here; else empty."""
         if isinstance(self.cls, Symbol):
             return self.cls.name
-        return next((base.name for base in self.cls.lineage() if isinstance(base, Symbol)), "")
+        bases = [base.name for base in self.cls.lineage() if isinstance(base, Symbol)]
+        return next((name for name in bases if not name.endswith(_MARKERS)), bases[0] if bases else "")
+
+
+_MARKERS = ("Mixin", "typing.Generic", "abc.ABC", "typing.Protocol", "builtins.object")
+"""Ends of names of bases that do not say what an object is."""
 
 
 class Scope(Object):

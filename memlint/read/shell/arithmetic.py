@@ -11,7 +11,7 @@ TOKEN = re.compile(
 )
 LIMIT = 2**63
 BINARY: tuple[tuple[str, ...], ...] = (
-    ("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">"), ("+", "-"), ("*", "/", "%"), ("**",)
+    ("||",), ("&&",), ("==", "!="), ("<=", ">=", "<", ">"), ("<<", ">>"), ("+", "-"), ("*", "/", "%"), ("**",)
 )  # fmt: skip
 """Operators from the loosest to the tightest."""
 
@@ -95,9 +95,9 @@ def _apply(operator: str, a: int, b: int) -> int:
             raise NotArithmetic("division by zero")
         quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
         return quotient if operator == "/" else a - b * quotient
+    if operator in ("<<", ">>", "**") and not 0 <= b <= 64:
+        raise NotArithmetic("exponent")
     if operator == "**":
-        if b < 0 or b > 64:
-            raise NotArithmetic("exponent")
         value: int = a**b
     else:
         value = {
@@ -109,6 +109,8 @@ def _apply(operator: str, a: int, b: int) -> int:
             ">=": lambda: int(a >= b),
             "<": lambda: int(a < b),
             ">": lambda: int(a > b),
+            "<<": lambda: a << b,
+            ">>": lambda: a >> b,
             "+": lambda: a + b,
             "-": lambda: a - b,
             "*": lambda: a * b,

@@ -423,6 +423,8 @@ class Parser:
         operator = match.group(2)
         self.position = match.end()
         self.blank()
+        if self.text[self.position : self.position + 1] in ("<", ">") and self.text[self.position + 1 : self.position + 2] != "(":
+            raise ShellError(f"unexpected {self.text[self.position]!r} after {operator!r}", self.position)
         target = words.read_word(self)
         if not operator.startswith("<<") or operator == "<<<":
             return Redirect(operator, target)
