@@ -26,7 +26,8 @@ _TYPES = {
 }  # fmt: skip
 _PRECISIONS = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "bf16-mixed"}
 _DEEPSPEED_FLAGS = ("zero_stage", "offload_optimizer_device", "offload_param_device", "deepspeed_config_file",
-                    "gradient_accumulation_steps", "zero3_init_flag", "offload_optimizer_nvme_path")  # fmt: skip
+                    "gradient_accumulation_steps", "zero3_init_flag", "offload_optimizer_nvme_path", "zero3_save_16bit_model",
+                    "deepspeed_moe_layer_cls_names")  # fmt: skip
 _SIZES = {"tp_size": "parallel.tensor", "cp_size": "parallel.context", "sp_size": "parallel.context",
           "dp_shard_size": "parallel.data_shard"}  # fmt: skip
 
@@ -112,7 +113,8 @@ def _fsdp(native: Native, note: str) -> Facts:
     options = unprefixed(nested(native, "fsdp_config"))
     options |= unprefixed({name: fact for name, fact in native.items() if name.startswith("fsdp_") and "." not in name})
     version = given(options, "version") or default(1, note)
-    return fsdp_facts(options, version=derive(integer, version), note=note)
+    # `accelerate launch` itself has `--fsdp_cpu_ram_efficient_loading` true (commands/launch.py)
+    return fsdp_facts(options, version=derive(integer, version), note=note, defaults={"cpu_ram_efficient_loading": True})
 
 
 def _deepspeed(native: Native, result: Facts, context: Context, note: str) -> Facts:
@@ -120,17 +122,33 @@ def _deepspeed(native: Native, result: Facts, context: Context, note: str) -> Fa
     options |= {name: native[name] for name in _DEEPSPEED_FLAGS if name in native}
     file = given(options, "deepspeed_config_file")
     if file is not None and file.value != "none":
-        return linked(file, {key: fact for key, fact in result.items() if key == "batch.micro_batch_size"}, context)
+        training = {key: fact for key, fact in result.items() if key == "batch.micro_batch_size"}
+        return linked(file, training, context) | _zero3(options)
     engine = {"zero_optimization.stage": given(options, "zero_stage") or default(2, note)}
     for what in ("optimizer", "param"):
         device = given(options, f"offload_{what}_device")
         engine[f"zero_optimization.offload_{what}.device"] = device or default("none", note)
     found = engine_facts(engine, context.versions)
-    added = {key: fact for key, fact in found.items() if key.startswith("parallel.")}
+    added = {key: fact for key, fact in found.items() if key.startswith("parallel.")} | _zero3(options)
     steps = given(options, "gradient_accumulation_steps")
     if steps is not None and steps.value != "auto":
         added["batch.gradient_accumulation_steps"] = derive(integer, steps)
     return added
+
+
+def _zero3(options: Native) -> Facts:
+    """What only matters to stage 3: sharding while models are built, expert blocks as units, whole weights in checkpoints."""
+    result: Facts = {}
+    init = given(options, "zero3_init_flag")
+    if init is not None:
+        result["parallel.zero3_init"] = derive(boolean, init)
+    leaves = given(options, "deepspeed_moe_layer_cls_names")
+    if leaves is not None:
+        result["parallel.zero3_leaf_modules"] = derive(bool, leaves)
+    saved = given(options, "zero3_save_16bit_model")
+    if saved is not None:
+        result["parallel.gather_weights_on_save"] = derive(boolean, saved)
+    return result
 
 
 def accelerator_facts(native: Native, versions: Versions | None = None) -> Facts:

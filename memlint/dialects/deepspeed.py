@@ -77,6 +77,9 @@ def engine_facts(native: Native, versions: Versions | None = None) -> Facts:
     result["parallel.strategy"] = derive(lambda stage: f"zero{stage}" if stage else "ddp", zero)
     if zero.value != 0:
         result |= _zero(native, zero, note)
+    total = _explicit(native, "train_batch_size")
+    if total is not None:
+        result["batch.global_batch_size"] = derive(integer, total)
     micro = _explicit(native, "train_micro_batch_size_per_gpu")
     steps = _explicit(native, "gradient_accumulation_steps")
     if micro is not None:
@@ -122,8 +125,9 @@ def plugin_facts(config: Native, training: Facts, versions: Versions) -> tuple[F
                 )
                 problems.append(Problem("deepspeed-arguments-mismatch", message, span, (other,) if other else ()))
             added[key] = in_file
-    if "optimizer.name" in engine:
-        added["optimizer.name"] = engine["optimizer.name"]
+    for key in ("optimizer.name", "batch.global_batch_size"):
+        if key in engine:
+            added[key] = engine[key]
     if "checkpointing.offload" in engine:
         added["checkpointing.offload"] = engine["checkpointing.offload"]
     return added, tuple(problems)
@@ -222,6 +226,11 @@ def _zero(native: Native, stage: Fact, note: str) -> Facts:
     overlap = _explicit(native, "zero_optimization.overlap_comm")
     # DeepSpeed 0.19.8 runtime/zero/config.py: None becomes True for stage 3 only
     result["parallel.overlap_comm"] = derive(boolean, overlap) if overlap else derive(lambda s: s == 3, stage, note=note)
+    gathered = _explicit(native, "zero_optimization.stage3_gather_16bit_weights_on_model_save") or _explicit(
+        native, "zero_optimization.stage3_gather_fp16_weights_on_model_save"
+    )
+    if gathered is not None and stage.value == 3:
+        result["parallel.gather_weights_on_save"] = derive(boolean, gathered)
     contiguous = _explicit(native, "zero_optimization.contiguous_gradients")
     result["parallel.contiguous_gradients"] = derive(boolean, contiguous) if contiguous else default(True, note)
     return result
@@ -265,6 +274,7 @@ _WRITE = {
     "parallel.reduce_bucket_size": "zero_optimization.reduce_bucket_size",
     "parallel.allgather_bucket_size": "zero_optimization.allgather_bucket_size",
     "parallel.prefetch_bucket_size": "zero_optimization.stage3_prefetch_bucket_size",
+    "parallel.gather_weights_on_save": "zero_optimization.stage3_gather_16bit_weights_on_model_save",
 }
 
 

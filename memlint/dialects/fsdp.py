@@ -18,6 +18,7 @@ _SHARDING = {
     "5": "hybrid_shard_zero2", "hybrid_shard_zero2": "hybrid_shard_zero2", "true": "full_shard", "false": "shard_grad_op",
 }  # fmt: skip
 _WRAP = {"transformer_based_wrap": "transformer", "size_based_wrap": "size", "no_wrap": "none"}
+_STATE_DICTS = {"1": "full_state_dict", "2": "local_state_dict", "3": "sharded_state_dict"}
 _FSDP1_ONLY = {
     "parallel.backward_prefetch": ("backward_prefetch", lambda value: text(value).lower()),
     "parallel.use_orig_params": ("use_orig_params", boolean),
@@ -69,6 +70,12 @@ def fsdp_facts(options: Native, *, version: Fact, note: str, defaults: Mapping[s
         fact = given(options, name)
         if fact is not None and facts["parallel.strategy"].value == "fsdp1":
             facts[key] = derive(convert, fact)
+    saved = given(options, "state_dict_type")
+    if saved is not None:
+        facts["parallel.state_dict_type"] = derive(lambda value: _STATE_DICTS.get(str(value), text(value).lower()), saved)
+    loading = given(options, "cpu_ram_efficient_loading")
+    if loading is not None or "cpu_ram_efficient_loading" in own:
+        facts["parallel.cpu_ram_efficient_loading"] = derive(boolean, option("cpu_ram_efficient_loading"))
     checkpointing = given(options, "activation_checkpointing")
     if checkpointing is not None and derive(boolean, checkpointing).value is not False:
         facts["checkpointing.enabled"] = derive(boolean, checkpointing)

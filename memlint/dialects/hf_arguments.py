@@ -16,6 +16,12 @@ from memlint.facts.keys import normalise
 from memlint.versions import Versions
 
 GALORE_LIKE = ("galore", "apollo")
+_PLAIN = (
+    ("eval.accumulation_steps", "eval_accumulation_steps", integer),
+    ("parallel.find_unused_parameters", "ddp_find_unused_parameters", boolean),
+    ("compile.mode", "torch_compile_mode", text),
+)
+"""Facts that are there only when their argument is given."""
 
 
 class Arguments:
@@ -75,10 +81,11 @@ def training_arguments(
         "compile": _compile(arguments),
         "loss.logits": _logits(arguments),
     }
+    for key, name, convert in _PLAIN:
+        fact = arguments.given(name)
+        if fact is not None:
+            facts[key] = derive(convert, fact)
     facts |= checkpointing(arguments) | evaluation(arguments) | _fsdp(arguments)
-    accumulation = arguments.given("eval_accumulation_steps")
-    if accumulation is not None:
-        facts["eval.accumulation_steps"] = derive(integer, accumulation)
     targets = arguments.given("optim_target_modules")
     if targets is not None:
         facts["optimizer.target_modules"] = targets
@@ -97,7 +104,25 @@ def expanded(native: Native) -> dict[str, Fact]:
 
 
 def problems(native: Native) -> tuple[Problem, ...]:
-    """Combinations that `TrainingArguments` refuses."""
+    """Combinations that `TrainingArguments` or the Trainer refuses."""
+    return (*_both_precisions(native), *_checkpointed_twice(native))
+
+
+def _checkpointed_twice(native: Native) -> tuple[Problem, ...]:
+    """`fsdp_config.activation_checkpointing` beside the Trainer's own (`trainer.py`, every version with FSDP)."""
+    by_fsdp = given(native, "fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
+    own = given(native, "activation_checkpointing", "gradient_checkpointing")
+    switch = given(native, "fsdp")
+    if by_fsdp is None or own is None or switch is None or not (_on(by_fsdp) and _on(own) and switch.value):
+        return ()
+    spans = [fact.origin[0].span for fact in (own, by_fsdp) if fact.origin and fact.origin[0].span is not None]
+    if not spans:
+        return ()
+    message = "activation checkpointing is on in fsdp_config and in the training arguments: the Trainer refuses both together"
+    return (Problem("checkpointing-twice", message, spans[0], tuple(spans[1:])),)
+
+
+def _both_precisions(native: Native) -> tuple[Problem, ...]:
     fp16, bf16 = given(native, "fp16"), given(native, "bf16")
     if fp16 is not None and bf16 is not None and _on(fp16) and _on(bf16):
         spans = [fact.origin[0].span for fact in (fp16, bf16) if fact.origin and fact.origin[0].span is not None]
@@ -230,7 +255,8 @@ def _fsdp(arguments: Arguments) -> Facts:
         options.setdefault("offload_params", switch.with_value(True))
     options = {name: fact for name, fact in options.items() if name not in ("min_num_params",)} | _wrap(options, words, switch)
     wraps = arguments.versions.at_least("transformers", "5.12")
-    defaults = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP" if wraps else "NO_WRAP"}
+    # transformers 5.24.0 training_args.py: without a launcher's environment `cpu_ram_efficient_loading` is false
+    defaults = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP" if wraps else "NO_WRAP", "cpu_ram_efficient_loading": False}
     note = f"{arguments.versions.note('transformers')} default"
     return fsdp_facts(options, version=derive(integer, version), note=note, defaults=defaults)
 

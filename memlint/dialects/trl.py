@@ -79,7 +79,9 @@ def _lengths(arguments: Arguments) -> Facts:
     null = next((n for n in ("max_length", "max_seq_length") if _is_null(arguments.native, n)), None)
     length = arguments.given("max_length", "max_seq_length")
     if length is None and null is not None:
-        return {"batch.sequence_length": unknown(f"{null} is null: samples are not truncated", _span(arguments, null))}
+        reason = f"{null} is null: samples are not truncated"
+        never = derive(lambda _: False, arguments.native[null])
+        return {"batch.sequence_length": unknown(reason, _span(arguments, null)), "batch.truncation": never}
     if length is None:
         length = next(
             (fact for fact in (arguments("max_length"), arguments("max_seq_length")) if fact.known and fact.value is not None),
@@ -128,6 +130,8 @@ def _rollouts(arguments: Arguments) -> Facts:
     facts: Facts = {}
     if arguments.default("num_generations") is not MISSING:
         facts["batch.num_generations"] = derive(integer, arguments("num_generations"))
+    gathers = arguments.given("ds3_gather_for_generation") or default(True, arguments.note())
+    facts["generation.gathers_model"] = derive(boolean, gathers)
     on = arguments("use_vllm")
     mode = arguments("vllm_mode")
     if not on.known or on.value is not True:
@@ -242,6 +246,7 @@ _WRITE = {
     "batch.sequence_length": "max_length", "batch.packing": "packing", "checkpointing.offload": "activation_offloading",
     "batch.completion_length": "max_completion_length", "batch.num_generations": "num_generations",
     "generation.gpu_memory_utilization": "vllm_gpu_memory_utilization", "generation.sleep": "vllm_enable_sleep_mode",
+    "generation.gathers_model": "ds3_gather_for_generation",
 }  # fmt: skip
 
 

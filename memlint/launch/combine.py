@@ -93,7 +93,9 @@ _ONE_CHECKPOINTING = frozenset({"transformers", "trl", "unsloth"})
 """Frameworks whose Trainer refuses FSDP's activation checkpointing beside its own."""
 
 
-def _checkpointed_twice(framework: str, strategy: Fact | None, launcher: dict[str, Fact], facts: dict[str, Fact]) -> list[Problem]:
+def _checkpointed_twice(
+    framework: str, strategy: Fact | None, launcher: dict[str, Fact], facts: dict[str, Fact]
+) -> list[Problem]:
     by_fsdp, own = launcher.get("checkpointing.enabled"), facts.get("checkpointing.enabled")
     sharded = strategy is not None and str(strategy.value).startswith("fsdp")
     if not sharded or framework not in _ONE_CHECKPOINTING or by_fsdp is None or own is None:
