@@ -168,7 +168,6 @@ def _keys() -> dict[str, Key]:
         ("parallel.last_layer_resharded", "bool", "false: the last block stays gathered after forward"),
         ("parallel.limit_all_gathers", "bool", "FSDP1 rate limiter"),
         ("parallel.mixed_frozen_flat", "bool", "frozen and trainable weights share one flat parameter"),
-        ("parallel.zero3_init", "bool", "ZeRO-3: weights are partitioned while the model is built"),
         ("parallel.sync_each_batch", "bool", "FSDP reduces gradients in every micro-batch instead of accumulating whole ones"),
         ("parallel.mp_param_dtype", "text", "compute dtype of gathered parameters", DTYPES),
         ("parallel.mp_reduce_dtype", "text", "gradient reduction dtype", DTYPES),

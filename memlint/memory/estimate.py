@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
 from memlint.memory import allocator, expandable, timeline
+from memlint.memory.beside import communicators, rollouts
 from memlint.memory.effects import effects
 from memlint.memory.evaluation import PREFIX
+from memlint.memory.host import host_bytes
+from memlint.memory.placement import dealt, divided, is_divided
 from memlint.memory.program import Program, record
 from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
 from memlint.memory.scenarios import scenarios
@@ -64,7 +67,12 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     )
     # nvidia-smi counts what the driver keeps back from torch's total as used, too.
     driver = gpu.driver_bytes if gpu is not None and not expected.setup.stack.eager_context else 0
-    device = Interval(reserved.low + context[0], reserved.expected + context[1] + driver, reserved.high + context[2] + driver)
+    nccl = communicators(expected.setup.sharding)
+    device = Interval(
+        reserved.low + context[0] + nccl[0],
+        reserved.expected + context[1] + driver + nccl[1],
+        reserved.high + context[2] + driver + nccl[2],
+    )
     top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
     notes = [*dict.fromkeys(sentence for f in figures for sentence in f.assumptions), *(e.sentence for e in widening)]
@@ -79,6 +87,7 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         parameters=expected.parameters,
         trainable_parameters=expected.trainable,
         assumptions=tuple(notes),
+        host_bytes=host_bytes(run, expected.setup, expected.parameters, expected.trainable),
     )
 
 
@@ -96,7 +105,11 @@ def _interval(values: list[int], shares: list[tuple[float, float]]) -> Interval:
 def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _Figures:
     """The figures of one scenario: those of the worst pipeline stage."""
     assumed: list[str] = []
-    setup = setup_of(run, architecture, gpu, assumed)
+    setup = dealt(run, setup_of(run, architecture, gpu, assumed))
+    beside = rollouts(run, gpu)
+    if beside:
+        assumed.append(f"a vLLM in the same process holds {beside / 2**30:.1f} GiB during the training step")
+    setup = replace(setup, beside=beside)
     stages = setup.sharding.pipeline
     if setup.sharding.strategy != "megatron" or stages == 1:
         return _figures_of(setup, architecture, gpu, assumed)
@@ -106,6 +119,7 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
 
 
 def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> _Figures:
+    whole, architecture = architecture, divided(architecture, setup)
     program, events = _events(setup, architecture)
     peaks = tuple(_merged(timeline.peaks(events)))
     replayed = expandable.replay(events) if setup.expandable_segments else allocator.replay(events)
@@ -126,6 +140,9 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     trainable = sum(p.logical for p in counted if p.node is not None) + extra * sum(
         p.logical for p in middle if p.node is not None
     )
+    if is_divided(setup) and whole.params:
+        adapters = sum(p.logical for p in counted if p.kind == "adapter") + extra * sum(p.logical for p in middle if p.kind == "adapter")
+        total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
     return _Figures(allocated, required, reserved, peaks, total, trainable, setup, tuple(assumed))
 
 

@@ -54,6 +54,8 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
+    if setup.beside:
+        buffers.append(Storage(ledger, setup.beside, "workspace"))
     if setup.stack.keeps_outputs or held_over(m, setup):
         # The second step's forward still meets what the first step's names hold.
         ledger.prefix = timeline.FIRST

@@ -63,3 +63,5 @@ class Estimate:
     trainable_parameters: int
     assumptions: tuple[str, ...] = field(default=())
     """What was assumed, or is not modelled and therefore widens the interval; one sentence each."""
+    host_bytes: Interval | None = None
+    """Host memory of one node, over all its ranks; the data loader is not included."""

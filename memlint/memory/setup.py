@@ -93,6 +93,8 @@ class Setup:
     """The card has no fused attention kernel for half inputs."""
     sharding: Sharding
     expandable_segments: bool
+    beside: int
+    """Bytes that something else in the process holds all along (a colocated inference engine)."""
     stage: str
     """only, first or last pipeline stage."""
     media: Media
@@ -265,6 +267,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         sharding=sharding,
         media=media_of(facts.get),
         expandable_segments=bool(facts.get("hardware.expandable_segments", stack.expandable_segments)),
+        beside=0,
         stage="only",
         stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,
         math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",

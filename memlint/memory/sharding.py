@@ -17,6 +17,11 @@ from memlint.memory.versions import ACCELERATE_TRAINERS
 ZERO = ("zero1", "zero2", "zero3")
 FSDP = ("fsdp1", "fsdp2")
 
+HYBRID = ("hybrid_shard", "_hybrid_shard")
+"""Strategies that shard within a node and replicate between nodes."""
+KEPT = ("shard_grad_op", "_hybrid_shard_zero2", "hybrid_shard_zero2")
+"""Strategies that keep gathered weights between forward and backward (`RESHARD_AFTER_FORWARD_HANDLE_STRATEGIES` names the others)."""
+
 DEFAULT_BUCKET = 500_000_000
 """`reduce_bucket_size` and `allgather_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
 
@@ -111,6 +116,8 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         ranks = max(1, world // (tensor * pipeline)) if value("parallel.distributed_optimizer") else 1
     elif value("parallel.fsdp_sharding") == "no_shard" or strategy not in (*FSDP, *ZERO):
         ranks = 1
+    elif str(value("parallel.fsdp_sharding") or "").startswith(HYBRID) and not value("parallel.data_shard"):
+        ranks = int(value("parallel.gpus", 1) or 1)
     compute = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_param_dtype") or ""), 0)
     mixed = str(value("precision") or "").endswith("-mixed")
     composer = value("parallel.composer_mixed_precision")
@@ -125,7 +132,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         ranks=max(1, ranks),
         world=world,
         wrapped=value("parallel.wrap_policy", "transformer") != "none",
-        reshards=bool(value("parallel.reshard_after_forward", True)),
+        reshards=bool(value("parallel.reshard_after_forward", value("parallel.fsdp_sharding") not in KEPT)),
         compute_itemsize=compute,
         reduce_itemsize=reduce,
         ahead=_ahead(run, strategy),
@@ -133,7 +140,8 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         gather_bucket=int(value("parallel.allgather_bucket_size", DEFAULT_BUCKET) or DEFAULT_BUCKET),
         overlap=bool(value("parallel.overlap_comm", strategy == "zero3")),
         offload_params=str(value("parallel.offload_params", "none")) != "none",
-        offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none",
+        offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"
+        or (strategy in FSDP and str(value("parallel.offload_params", "none")) != "none"),
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
         keeps_last=value("parallel.last_layer_resharded") is False,
         tensor=tensor,
