@@ -90,6 +90,9 @@ class Project:
             inside = any(Path(target).is_relative_to(top) for top in (*tops, here))
             if inside and self.exists(target):
                 return target if os.path.isabs(from_path) else Path(os.path.relpath(target, working)).as_posix()  # noqa: PTH117
+        if link.startswith("/") and 1 < link.count("/") < 16:
+            # A path of a container or another machine: the repository is mounted somewhere there.
+            return self.resolve(link[link.index("/", 1) + 1 :], from_path) or self.resolve(link[link.index("/", 1) :], from_path)
         return None
 
     def read_link(self, link: str, from_path: str, *, directory: str | None = None) -> Source | None:

@@ -127,6 +127,10 @@ def config_facts(config: Instance) -> dict[str, Fact]:
     return facts
 
 
+CLASSIFIERS = frozenset({"TimmModel", "TorchvisionModel"})
+"""Vision models made by name: float32, with a classification head unless `num_classes=0`."""
+
+
 # --- what a model's state means -------------------------------------------------------------------------------------
 
 
@@ -148,6 +152,11 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
     head = _objective(name.partition(".")[0])
     if head is not None:
         facts["objective"] = default(head, f"head of {name.partition('.')[0]}")
+    if name in CLASSIFIERS:
+        facts["model.dtype"] = default("float32", "torch's default dtype")
+        classes = call.kwargs.get("num_classes")
+        if classes is None or not (classes.known and classes.value == 0):
+            facts["objective"] = default("image_classification", "the model's head")
     config = model.slots.get(".config")
     if isinstance(config, Fact):
         facts.update(_built(config, model, call, versions))

@@ -17,11 +17,11 @@ from memlint.frameworks.lengths import sequence_length
 from memlint.frameworks.models import adapter_of, model_facts, models_in, quantization_of
 from memlint.frameworks.names import class_name, root_of
 from memlint.frameworks.native import arguments, flat, place, plain
-from memlint.frameworks.optimizers import optimizer_facts
+from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import ABSENT, Call, Instance, Table, opaque, weaken
+from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Table, opaque, possible, weaken
 
 _HF = ("model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init")
 _ORDERS: dict[str, tuple[str, ...]] = {
@@ -108,7 +108,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
             facts["reference_model"] = _passed_reference(facts["reference_model"], passed)
     else:
         facts.setdefault("reference_model", default("none", "one model is trained"))
-    _optimizer(trainer, facts)
+    _optimizer(machine, trainer, facts, call)
     _evaluation(trainer, facts)
     _length(collected, trainer, facts, trl)
     facts["framework.name"] = _framework(trainer, model_part, call)
@@ -296,7 +296,16 @@ def _passed_reference(fact: Fact, passed: Fact) -> Fact:
     return fact
 
 
-def _optimizer(trainer: Instance, facts: dict[str, Fact]) -> None:
+def _optimizer(machine: Machine, trainer: Instance, facts: dict[str, Fact], call: Call) -> None:
+    """An optimizer passed as `optimizers=`, or made by an overridden `create_optimizer`."""
+    own = trainer.cls.find("create_optimizer") if isinstance(trainer.cls, Class) else None
+    if own is not None and isinstance(own.value, Function):
+        made = machine.follow(own.value, Call("create_optimizer", (fixed(trainer),), {}, call.span))
+        kept = trainer.slots.get("optimizer")
+        for fact in (made, kept) if isinstance(kept, Fact) else (made,):
+            if any(is_optimizer(value) for value in possible(fact)):
+                facts["optimizer.name"] = optimizer_facts(fact)["optimizer.name"]
+                return
     optimizers = trainer.slots.get("optimizers")
     if not isinstance(optimizers, Fact):
         return
