@@ -40,6 +40,20 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:
         found.append(Effect("torch.compile fuses saved activations away; its choices are approximated", (0.08, 0.08), (0.1, 0.1)))
+    if "lora" in setup.kernels:
+        found.append(Effect("fused LoRA kernels are taken to cost what the unfused layers do", (0.025, 0.0), (0.03, 0.0)))
+    if setup.stack.bnb_keeps_input and setup.quantization == "bnb_4bit":
+        found.append(
+            Effect(
+                "bitsandbytes before 0.43.2 keeps the inputs of 4-bit layers as long as the loop keeps its loss",
+                (0.1, 0.1),
+                (0.1, 0.1),
+            )
+        )
+    if run.value("model.vision_config"):
+        found.append(Effect("the vision tower's weights and activations are not modelled", (0.0, 0.25), (0.0, 0.25)))
+    if run.value("compile.executor"):
+        found.append(Effect("a compiler that fuses and recomputes on its own terms", (0.25, 0.1), (0.25, 0.1)))
     if setup.stack.old:
         found.append(
             Effect(
