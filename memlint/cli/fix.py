@@ -15,6 +15,7 @@ from memlint.fixes import Fixed, FixEdits, Offer, fix_edits, run_fixes
 from memlint.fixes.edit import Places, WriteError
 from memlint.report.result import CheckResult, TextEdit, gravest_first
 from memlint.report.text import plain
+from memlint.rules import Safety
 from memlint.source import Span
 
 
@@ -53,9 +54,12 @@ def _written(fixed: Fixed, session: Session) -> Session:
 def _offers(inputs: Inputs, session: Session, options: argparse.Namespace) -> Iterable[Offer]:
     ignores = not options.no_ignores
     result = examine(inputs, session, ignores=ignores, accepted=ignores, baseline=options.baseline)
-    for finding in gravest_first(result.findings):
+    fixable = [finding for finding in gravest_first(result.findings) if finding.fixes]
+    # Safe fixes first: what they save need not be taken from the batch.
+    order = list(Safety)
+    for finding in sorted(fixable, key=lambda finding: min(order.index(fix.safety) for fix in finding.fixes)):
         owner = result.owners.get(finding.fingerprint)
-        if owner is not None and finding.fixes:
+        if owner is not None:
             yield Offer(finding, owner, session.project_for(owner.run.path, owner.settings))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -207,6 +208,17 @@ def test_unsafe_fixes_reach_a_run_that_fits(memlint: Memlint, large: Path) -> No
     assert "gradient_checkpointing: true" in text
     assert "# fills the card nicely, or so we thought" in text
     assert "micro_batch_size: 4" not in text or done.code == 1
+
+
+def test_unsafe_fixes_take_from_the_batch_only_what_safe_ones_leave(memlint: Memlint, tmp_path: Path) -> None:
+    script = Path(shutil.copy(EXAMPLES / "hf_trainer" / "does_not_fit.py", tmp_path / "train.py"))
+    done = memlint("check", "train.py", "--unsafe-fixes")
+    text = script.read_text(encoding="utf-8")
+    assert done.code == 0, done.out
+    assert "gradient_checkpointing=True" in text
+    batch, steps = (int(re.search(rf"{name}=(\d+)", text)[1]) for name in ("train_batch_size", "accumulation_steps"))  # type: ignore[index]
+    assert batch < 16
+    assert batch * steps == 16 * 2
 
 
 def test_standard_input(memlint: Memlint, large: Path) -> None:
