@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memlint.memory import attention, loss, optimizer, timeline
+from memlint.memory import attention, loss, optimizer, reference, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
@@ -16,7 +16,7 @@ from memlint.memory.evaluation import evaluate
 from memlint.memory.families import page_of
 from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine, start
-from memlint.memory.reduction import bucket, gradient_buffers, step_in_backward
+from memlint.memory.reduction import bucket, gathered_gradients, gathered_outputs, gradient_buffers, step_in_backward
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import BYTE, INT64, Ledger, Parameter, Storage, Tensor
 from memlint.memory.units import ROOT, Units, units_of
@@ -51,6 +51,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     units = units_of(m, setup, builder.parameters)
     if setup.in_backward and units is None:
         step_in_backward(trained)
+    second = reference.weights(m, setup, builder.parameters) if setup.reference_copy else []
     ledger.enter("states")
     buffers = gradient_buffers(m, setup, trained)
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
@@ -67,7 +68,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         evaluate(m, setup, model, lambda: forward(m, setup, model, units))
         if units is not None:
             units.finish()
-    return Program(ledger, layers, builder.parameters, [builder, model, units, states, buffers, m])
+    return Program(ledger, layers, builder.parameters, [builder, model, units, states, buffers, second, m])
 
 
 def held_over(m: Machine, setup: Setup) -> bool:
@@ -115,6 +116,10 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     ledger.component = "logits"
     value = loss.compute(m, setup, model, hidden)
     del hidden
+    if setup.reference_copy:
+        reference.scored(m, model, lambda: forward(m, setup, model, units))
+    if setup.sharding.strategy == "dp":
+        gathered_outputs(m, setup, model)
     m.end_autocast()
     m.outputs.clear()
     if old:
@@ -127,6 +132,8 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     del root
     if units is not None:
         units.finish()
+    if setup.sharding.strategy == "dp":
+        gathered_gradients(m, trained)
     buckets.clear()
     m.outputs += value
     del value

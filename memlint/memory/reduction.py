@@ -6,6 +6,7 @@ Read in torch 2.13 `nn/parallel/distributed.py` and `csrc/distributed/c10d/reduc
 
 from __future__ import annotations
 
+from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import FP32, Parameter, Storage
@@ -61,6 +62,26 @@ def bucket(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
         return []
     copies = 2 if sharding.overlap else 1
     return [Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication") for _ in range(copies)]
+
+
+def gathered_outputs(m: Machine, setup: Setup, model: Model) -> None:
+    """`nn.DataParallel`: the first card gathers the logits of all replicas (torch 2.13 `nn/parallel/scatter_gather.py`), in the dtype in
+    which the model returns them."""
+    itemsize = FP32 if setup.stack.upcasts_in_model or setup.outputs_fp32 else setup.autocast or setup.weight_itemsize
+    m.transient(setup.sharding.world * m.tokens * model.classes, itemsize)
+
+
+def gathered_gradients(m: Machine, trained: list[Parameter]) -> None:
+    """`nn.DataParallel`: when every replica's gradients are there, the first card sums them into new ones (`nn/parallel/_functions.py`,
+    `Broadcast.backward`, `ReduceAddCoalesced`)."""
+    summed = []
+    for parameter in trained:
+        m.ledger.enter("release", parameter.layer)
+        summed.append(Storage(m.ledger, parameter.numel * parameter.itemsize, "gradients"))
+    summed.reverse()
+    for parameter in trained:
+        m.ledger.enter("release", parameter.layer)
+        summed.pop()
 
 
 def step_in_backward(trained: list[Parameter]) -> None:

@@ -176,3 +176,62 @@ def test_deepspeeds_zero3_estimate(row: dict[str, Any]) -> None:
     )
     assert components["gradients"] == pytest.approx(2 * partition, abs=ROUNDING)
     assert components["workspace"] - 2 * 8_519_680 == pytest.approx((2 + 4) * min(partition, 10**9), abs=ROUNDING)
+
+
+def test_data_parallel_loads_the_first_card() -> None:
+    """huggingface/transformers#4622: 30,931 MiB on the first card of eight against 18,963 on the others (V100, `nn.DataParallel`): the first one
+    gathers all logits and sums the gradients. By hand for four replicas here: the logits of all, 2 bytes each."""
+    batch = FULL | {"batch.sequence_length": 2048, "checkpointing.enabled": False, "adapter.method": "lora", "adapter.r": 8}
+    alone = estimated(batch | {"parallel.gpus": 1, "parallel.strategy": "none"}).allocated.expected
+    first = estimated(batch | {"parallel.strategy": "dp"}).allocated.expected
+    assert first - alone <= 4 * 2048 * 32000 * 2 + (64 << 20)
+    assert first > alone
+
+
+def test_a_reference_model_is_a_second_copy_of_the_weights() -> None:
+    dpo = FULL | {"objective": "dpo", "parallel.gpus": 1, "parallel.strategy": "none"}
+    with_copy, without = (estimated(dpo | {"reference_model": kind}) for kind in ("copy", "precomputed"))
+    assert peak(with_copy, "load")["weights"] - peak(without, "load")["weights"] == pytest.approx(2 * LLAMA_2_7B, abs=1 << 20)
+
+
+def test_hybrid_sharding_divides_within_a_node() -> None:
+    fsdp = FULL | {"parallel.strategy": "fsdp2", "parallel.nodes": 2, "framework.name": "torchtune"}
+    hybrid = peak(estimated(fsdp | {"parallel.fsdp_sharding": "hybrid_shard"}), "load")["weights"]
+    assert hybrid == pytest.approx(2 * LLAMA_2_7B / 4, rel=0.001)
+    assert peak(estimated(fsdp), "load")["weights"] == pytest.approx(2 * LLAMA_2_7B / 8, rel=0.001)
+
+
+def test_tensor_parallel_ranks_hold_their_share_of_every_matrix() -> None:
+    """Norms, embedding and head stay whole on each of two ranks; the model is reported as a whole."""
+    found = estimated(FULL | {"parallel.gpus": 2, "parallel.tensor": 2, "parallel.strategy": "none"})
+    assert peak(found, "load")["weights"] == pytest.approx(2 * (ROOT + 32 * (2 * 4096 + (LAYER - 2 * 4096) // 2)), abs=1 << 20)
+    assert found.parameters == LLAMA_2_7B
+
+
+def test_device_map_deals_the_layers() -> None:
+    mapped = FULL | {"parallel.strategy": "device_map", "model.device_map": "auto", "parallel.gpus": 4}
+    assert peak(estimated(mapped), "load")["weights"] == pytest.approx(2 * (ROOT + 8 * LAYER), abs=1 << 20)
+
+
+def test_a_colocated_engine_takes_its_share_of_the_card() -> None:
+    grpo = FULL | {"objective": "grpo", "parallel.gpus": 1, "parallel.strategy": "none"}
+    card = find("A100 80GB")
+    assert card is not None
+    colocated = estimated(grpo | {"generation.vllm": "colocate", "generation.gpu_memory_utilization": 0.3}, card=card.name)
+    alone = estimated(grpo, card=card.name)
+    assert colocated.allocated.expected - alone.allocated.expected == pytest.approx(0.3 * card.capacity_bytes, rel=0.001)
+
+
+INITIALISED = [row for row in DEEPSPEED["zero3_offload"] if row["zero_init"]]
+"""Without `zero.Init` DeepSpeed counts a float32 model for every rank; here the model is loaded in bfloat16."""
+
+
+@pytest.mark.parametrize("row", INITIALISED, ids=lambda row: f"{row['gpus']}-{row['params']}")
+def test_host_memory_of_offloaded_states(row: dict[str, Any]) -> None:
+    """DeepSpeed's figure for one node (its factor of 1.5 included) lies inside the interval: 16 bytes per parameter for float32 weights,
+    gradients and moments, 2 more for offloaded 16-bit weights."""
+    facts = FULL | {"parallel.strategy": "zero3", "parallel.gpus": row["gpus"], "parallel.offload_optimizer": "cpu",
+                    "parallel.offload_params": "cpu" if row["params"] else "none", "parallel.zero3_init": row["zero_init"]}  # fmt: skip
+    host = estimated(facts).host_bytes
+    assert host is not None
+    assert host.low <= row["cpu"] <= host.high

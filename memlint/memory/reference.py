@@ -1,0 +1,40 @@
+"""The frozen second model of preference and policy optimisation: its weights, and its forward pass beside the policy's graph.
+
+TRL 1.16 `trainer/dpo_trainer.py` (`concatenated_forward` of the policy, then `compute_ref_log_probs` without gradients) and
+`trainer/utils.py` (`selective_log_softmax`: row by row for half logits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memlint.memory.families.model import Model
+from memlint.memory.machine import Machine
+from memlint.memory.setup import Setup
+from memlint.memory.tensor import Parameter, Storage, Tensor
+
+
+def weights(m: Machine, setup: Setup, parameters: list[Parameter]) -> list[Storage]:
+    """A second copy of the base weights; sharded where the policy's are."""
+    held = []
+    sharding = setup.sharding
+    for parameter in parameters:
+        if parameter.kind == "adapter":
+            continue
+        m.ledger.enter("load", parameter.layer)
+        numel = sharding.share(parameter.numel) if sharding.shards_weights else parameter.numel
+        held.append(Storage(m.ledger, 0 if sharding.offload_params else numel * parameter.itemsize, "weights"))
+    return held
+
+
+def scored(m: Machine, model: Model, forward: Callable[[], Tensor]) -> None:
+    """The reference's forward pass: logits, and the log-probabilities of one row at a time."""
+    enabled, m.tape.enabled = m.tape.enabled, False
+    hidden = forward()
+    m.ledger.enter("loss")
+    if model.head is not None:
+        logits = model.head(m, hidden)
+        m.transient(logits.numel // max(1, m.batch), logits.itemsize)
+        del logits
+    del hidden
+    m.tape.enabled = enabled
