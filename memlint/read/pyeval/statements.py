@@ -174,11 +174,36 @@ def _for(machine: Machine, node: ast.For | ast.AsyncFor) -> Flow:
         assign(machine, node.target, element)
         if execute_block(machine, node.body) is Flow.RETURN:
             return Flow.RETURN
-    return execute_block(machine, node.orelse) if node.orelse else Flow.NEXT
+    return _unbroken(machine, node)
 
 
 SHALLOW = 8
 """Calls in progress up to which a statement that is nested too deeply is left out alone."""
+def _unbroken(machine: Machine, node: ast.For | ast.AsyncFor | ast.While) -> Flow:
+    """The `else` of a loop, which a `break` somewhere in it may skip."""
+    if not node.orelse:
+        return Flow.NEXT
+    if _breaks(node.body):
+        return machine.fork([lambda: Flow.NEXT, lambda: execute_block(machine, node.orelse)])
+    return execute_block(machine, node.orelse)
+
+
+def _breaks(body: list[ast.stmt]) -> bool:
+    """Whether a `break` of this loop stands in its body."""
+    for statement in body:
+        if isinstance(statement, ast.Break):
+            return True
+        if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+            if _breaks(statement.orelse):
+                return True
+        elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+            blocks += [part.body for name in ("handlers", "cases") for part in getattr(statement, name, [])]
+            if any(_breaks(block) for block in blocks):
+                return True
+    return False
+
+
 MAX_UNROLLED = 24
 """Longest known sequence whose loop is walked once per member."""
 
@@ -192,7 +217,7 @@ def _unrolled(machine: Machine, node: ast.For | ast.AsyncFor, iterable: Fact, it
                 return Flow.NEXT
             if flow is Flow.RETURN:
                 return flow
-    return execute_block(machine, node.orelse) if node.orelse else Flow.NEXT
+    return _unbroken(machine, node)
 
 
 def _element(machine: Machine, iterable: Fact, node: ast.For | ast.AsyncFor) -> Fact:
@@ -211,7 +236,7 @@ def _while(machine: Machine, node: ast.While) -> Flow:
     with _looping(machine, Loop(machine.span(node), None, None)):
         if execute_block(machine, node.body) is Flow.RETURN:
             return Flow.RETURN
-    return execute_block(machine, node.orelse) if node.orelse else Flow.NEXT
+    return _unbroken(machine, node)
 
 
 @contextmanager
