@@ -11,11 +11,11 @@ from memlint.facts.keys import normalise
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import flat, plain
 from memlint.frameworks.optimizers import optimizer_facts
-from memlint.frameworks.parallel import mixed_precision, offload_facts, wrap_policy
+from memlint.frameworks.parallel import ddp_facts, mixed_precision, offload_facts, wrap_policy
 from memlint.frameworks.state import Collected, Event, instances
 from memlint.read.document import flatten
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Instance, Table, possible
+from memlint.read.pyeval.values import Array, Instance, Table, possible
 from memlint.source import Span
 
 
@@ -67,6 +67,11 @@ def _accelerate(machine: Machine, collected: Collected, facts: dict[str, Fact], 
     manual = facts.get(key)
     if isinstance(steps, Fact) and not (manual is not None and manual.known and manual.value not in (1, None)):
         facts[key] = plain(steps)
+    handlers = given.get("kwargs_handlers")
+    for handler in handlers.value.items if handlers is not None and isinstance(handlers.value, Array) else ():
+        for value in instances(handler):
+            if canonical(value.library)[1] == "DistributedDataParallelKwargs":
+                facts |= ddp_facts({name: fact for name, fact in value.slots.items() if isinstance(fact, Fact)})
     for name in ("fsdp_plugin", "fsdp_plugins"):
         if name in given:
             _fsdp_plugin(facts, given[name], accelerator)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memlint.facts import Fact, default
+from memlint.facts import Fact, default, fixed
 from memlint.frameworks.native import plain
 from memlint.frameworks.state import Collected, Tokenization
 from memlint.read.pyeval.values import Call, distinct, merge, possible
@@ -24,7 +24,7 @@ def record_tokenization(collected: Collected, call: Call) -> None:
         padded or (truncation is not None and not (truncation.known and truncation.value in (False, None)))
     ):
         return
-    found = Tokenization(length, call.span, padded, "text_target" in call.kwargs and not call.args)
+    found = Tokenization(length, call.span, padded, "text_target" in call.kwargs and not call.args, fills=padded)
     if not any(old.span == call.span for old in collected.tokenizations):
         collected.tokenizations.append(found)
     else:
@@ -49,6 +49,8 @@ def sequence_length(collected: Collected, *sources: Any) -> dict[str, Fact]:
     if len(distinct(v for fact in lengths for v in fact.values)) > 1:
         return {"batch.sequence_length": merge(lengths)}
     facts = {"batch.sequence_length": lengths[0]}
+    if chosen[0].fills:
+        facts["batch.pad_to_max_length"] = fixed(True, chosen[0].span)
     if not chosen[0].padded:
         facts["batch.sequence_length_is_cap"] = default(True, "truncation length: samples are padded to their batch")
     return facts

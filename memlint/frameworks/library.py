@@ -34,7 +34,7 @@ from memlint.frameworks.optimizers import is_optimizer, new_optimizer
 from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import drawn, probe
 from memlint.frameworks.processes import shrinking, started
-from memlint.frameworks.state import Collected
+from memlint.frameworks.state import Collected, instances
 from memlint.frameworks.trainers import is_trainer, new_trainer, trained
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
@@ -76,6 +76,17 @@ class Frameworks(CommandLines):
 
     def call(self, machine: Machine, name: str, call: Call) -> Fact | None:
         """See `Library.call`."""
+        made = self._called(machine, name, call)
+        self._note(made)
+        return made
+
+    def _note(self, made: Fact | None) -> None:
+        """Keep the order in which training arguments and models come to be."""
+        for instance in instances(made):
+            if (instance.cls == MODEL or ".built" in instance.slots) and not any(instance is old for old in self.collected.made):
+                self.collected.made.append(instance)
+
+    def _called(self, machine: Machine, name: str, call: Call) -> Fact | None:
         root, tail = canonical(name)
         versions = self.collected.context.versions
         known = super().call(machine, name, call) or probe(machine, name, call)
@@ -370,6 +381,7 @@ class Frameworks(CommandLines):
         root, tail = canonical(instance.library)
         if is_arguments(root, tail):
             construct_arguments(machine, instance, call, self.collected.context.versions)
+            self._note(fixed(instance))
         elif is_trainer(root, tail) or is_lightning_trainer(root, tail):
             self._new_trainer(machine, instance, call)
         elif (

@@ -280,8 +280,15 @@ def _mutations(model: Instance, facts: dict[str, Fact], versions: Versions) -> d
     offload = model.slots.get(".offload")
     if isinstance(offload, Fact):
         changed["checkpointing.offload"] = plain(offload)
+    if ".input_grads" in model.slots:
+        changed["checkpointing.input_grads"] = fixed(True, model.slots[".input_grads"].origin[0].span)
+    elif ".bare_checkpointing" in model.slots:
+        changed["checkpointing.input_grads"] = plain(model.slots[".bare_checkpointing"])
     if ".compiled" in model.slots:
-        changed["compile"] = fixed(True, model.slots[".compiled"].span)
+        compiled = model.slots[".compiled"]
+        changed["compile"] = fixed(True, compiled.span)
+        if "mode" in compiled.kwargs:
+            changed["compile.mode"] = plain(compiled.kwargs["mode"])
     return changed
 
 
@@ -382,6 +389,10 @@ def model_method(machine: Machine, owner: Fact, model: Instance, name: str, call
 def enable_checkpointing(machine: Machine, model: Instance, call: Call, versions: Versions) -> None:
     """`gradient_checkpointing_enable(gradient_checkpointing_kwargs=None)`."""
     machine.write(model, ".checkpointing", fixed(True, call.span))
+    if ".adapter" in model.slots and not versions.at_least("transformers", "5.0"):
+        # `get_peft_model` makes the embeddings require gradients only if checkpointing is on already (peft 0.21.2
+        # `peft_model.py`); `gradient_checkpointing_enable` itself does so since transformers 5.0.0.
+        machine.write(model, ".bare_checkpointing", fixed(False, call.span))
     options = call.argument("gradient_checkpointing_kwargs", 0)
     if options is not None and isinstance(options.value, Table) and "use_reentrant" in options.value.slots:
         machine.write(model, ".reentrant", options.value.slots["use_reentrant"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from memlint.facts import Fact, Origin, Status, default, fixed
@@ -31,9 +32,9 @@ def wrapping_facts(model: Instance) -> dict[str, Fact]:
     strategy = str(call.slots[".strategy"])
     span = call.call.span
     facts: dict[str, Fact] = {"parallel.strategy": fixed(strategy, span)}
-    if not strategy.startswith("fsdp"):
-        return facts
     kwargs = call.call.kwargs
+    if not strategy.startswith("fsdp"):
+        return facts | (ddp_facts(kwargs) if canonical(call.library)[1] in {"DistributedDataParallel", "DDP"} else {})
     offload = kwargs.get("cpu_offload") or kwargs.get("offload_policy")
     facts |= offload_facts(offload, span)
     policy = kwargs.get("auto_wrap_policy")
@@ -50,6 +51,12 @@ def wrapping_facts(model: Instance) -> dict[str, Fact]:
     mixed = kwargs.get("mixed_precision") or kwargs.get("mp_policy")
     facts |= mixed_precision(mixed, span)
     return facts
+
+
+def ddp_facts(kwargs: Mapping[str, Fact]) -> dict[str, Fact]:
+    """What DistributedDataParallel is told about its buckets (torch 2.13 `nn/parallel/distributed.py`: both off by default)."""
+    off = default(False, "torch DDP")
+    return {f"parallel.{name}": plain(kwargs.get(name, off)) for name in ("find_unused_parameters", "gradient_as_bucket_view")}
 
 
 def offload_facts(offload: Fact | None, span: Any) -> dict[str, Fact]:

@@ -34,6 +34,8 @@ class Tokenization:
     padded: bool
     targets: bool
     """It tokenizes labels (`text_target=`)."""
+    fills: bool = False
+    """It pads every sample to the length (`padding="max_length"`)."""
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class Collected:
     process_facts: dict[str, Fact] = field(default_factory=dict)
     """Canonical facts that the script's own process setup decides (`mp.spawn(nprocs=4)`)."""
     accelerators: list[Instance] = field(default_factory=list)
+    made: list[Instance] = field(default_factory=list)
+    """Training arguments and loaded models, in the order of their making."""
 
     def add(self, machine: Machine, run: TrainingRun, trainer: object = None) -> None:
         """Record a run."""

@@ -21,7 +21,7 @@ from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Table, opaque, possible, weaken
+from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Symbol, Table, opaque, possible, weaken
 
 _HF = ("model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init")
 _ORDERS: dict[str, tuple[str, ...]] = {
@@ -115,6 +115,8 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     notes = collected.context
     if "deepspeed" in native and not (native["deepspeed"].known and native["deepspeed"].value is None):
         facts |= _deepspeed(machine, trainer, native, facts, collected)
+        facts |= _zero3_init(trainer, facts, collected)
+    facts |= _hidden_states(trainer)
     found = [*problems(native), *_run_problems(trainer, facts, native)]
     return finish(machine, collected, facts, call.span, sites, found, f"{name}.train()", notes)
 
@@ -359,6 +361,37 @@ def _deepspeed(
             collected.context.note(found)
             return added
     return deepspeed.linked(native["deepspeed"], facts, collected.context)
+
+
+def _zero3_init(trainer: Instance, facts: dict[str, Fact], collected: Collected) -> dict[str, Fact]:
+    """`from_pretrained` shards the model only when the training arguments exist (transformers `integrations/deepspeed.py`)."""
+    strategy = facts.get("parallel.strategy")
+    given, model = trainer.slots.get("args"), trainer.slots.get("model")
+    if strategy is None or strategy.value != "zero3" or not isinstance(given, Fact) or not isinstance(model, Fact):
+        return {}
+    made = {id(instance): position for position, instance in enumerate(collected.made)}
+    built = [made.get(id(instance)) for instance in instances(given)]
+    loaded = [(made.get(id(inner)), inner.call.span) for value in possible(model) for inner in models_in(value)]
+    if len(built) != 1 or len(loaded) != 1 or built[0] is None or loaded[0][0] is None:
+        return {}
+    (arguments_at,), ((model_at, span),) = built, loaded
+    if model_at is not None and arguments_at is not None and model_at < arguments_at:
+        return {"parallel.zero3_init": fixed(False, span, "loaded before the training arguments exist")}
+    return {"parallel.zero3_init": default(True, "transformers: the training arguments come first")}
+
+
+def _hidden_states(trainer: Instance) -> dict[str, Fact]:
+    """`output_hidden_states=True` where the library's own trainer uses only the loss; a subclass may need them (distillation)."""
+    model = trainer.slots.get("model")
+    if not isinstance(trainer.cls, Symbol) or not isinstance(model, Fact):
+        return {}
+    for value in possible(model):
+        for inner in models_in(value):
+            for name in ("output_hidden_states", "output_attentions"):
+                asked = inner.call.kwargs.get(name)
+                if asked is not None and asked.known and asked.value is True:
+                    return {"model.output_hidden_states": plain(asked)}
+    return {}
 
 
 def _run_problems(trainer: Instance, facts: dict[str, Fact], native: dict[str, Fact]) -> list[Any]:
