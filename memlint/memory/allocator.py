@@ -57,7 +57,8 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     bytes do not suffice.
     """
     loading, states, steady = cut(events)
-    small = -(-small_bytes(events) // SMALL_SEGMENT) * SMALL_SEGMENT
+    little = small_bytes(events)
+    small = -(-little // SMALL_SEGMENT) * SMALL_SEGMENT
     limit = None if capacity is None else capacity - small
     sizes, aside = events.sizes, events.aside
     main: list[tuple[int, int, _Block]] = []
@@ -125,7 +126,7 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                     after.next.previous = block
             block.free = True
             insort(cached, (block.size, block.address, block))
-    return Replay(peak_allocated + small_bytes(events), peak_reserved + small)
+    return Replay(peak_allocated + little, peak_reserved + small)
 
 
 def cut(events: Events) -> tuple[list[int], list[int], list[int]]:
