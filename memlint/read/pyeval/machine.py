@@ -17,6 +17,7 @@ from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.grammar import Text
 from memlint.read.pyeval.values import (
     ABSENT,
+    REST,
     Call,
     Function,
     Instance,
@@ -328,6 +329,8 @@ class Machine:
                 for flow, finals, _ in outcomes
                 if not (local and goes_on and flow is Flow.RETURN and target is self.frame.scope)
             ]
+            if len({len(v) for v in values if isinstance(v, tuple)}) > 1:
+                self.write(target, REST, "it is longer on some paths than on others")
             joined = join_slots(values, local, decided_by)
             if joined is ABSENT:
                 self.erase(target, key)

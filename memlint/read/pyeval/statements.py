@@ -140,6 +140,10 @@ def _augmented(machine: Machine, node: ast.AugAssign) -> Flow:
     added = evaluate(machine, node.value)
     if isinstance(old.value, Array) and isinstance(node.op, ast.Add) and old.known:
         items = iterate(machine, added.value) if added.known else None
+        if items is not None and machine.conditions and not old.value.open:
+            longer = Array((*old.value.items, *items), old.value.kind)  # a list of its own: both lengths stay possible
+            assign(machine, node.target, Fact(longer, old.status, old.origin))
+            return Flow.NEXT
         if items is None:
             machine.write(old.value, REST, added.reason or "extended with something that is not known")
         else:
