@@ -71,12 +71,17 @@ def facts(native: Native, context: Context | None = None) -> Facts:
 
 def engine_facts(native: Native, versions: Versions | None = None) -> Facts:
     """The same without the framework's name: for an engine configuration that belongs to a run of another framework."""
-    note = (versions or Versions()).note("deepspeed") + " default"
+    versions = versions or Versions()
+    note = versions.note("deepspeed") + " default"
     result: Facts = {}
     zero = _stage(native, note)
     result["parallel.strategy"] = derive(lambda stage: f"zero{stage}" if stage else "ddp", zero)
     if zero.value != 0:
         result |= _zero(native, zero, note)
+    if zero.value == 3:
+        # transformers 5.0.0: the experts of a layer are one module with stacked weights, a list of modules before
+        stacked = versions.at_least("transformers", "5.0")
+        result["parallel.zero3_leaf_modules"] = default(stacked, f"{versions.note('transformers')} experts")
     total = _explicit(native, "train_batch_size")
     if total is not None:
         result["batch.global_batch_size"] = derive(integer, total)

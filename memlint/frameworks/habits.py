@@ -4,6 +4,9 @@
 - `loss-graph-leak`: a training loop adds up or collects a loss that still carries its graph
 - `retain-graph`: the only backward of a loop keeps its graph
 - `checkpoint-loaded-on-gpu`: `torch.load` of a checkpoint without `map_location`
+- `model-built-in-loop`: a loop loads a model and trains it while the one of the round before is still referred to
+- `first-gpu-for-all`: a model goes to "the" GPU before it is wrapped for several, and no rank chooses its own
+- `pixels-unbounded`: a processor of Qwen-VL type without a cap on the pixels of an image
 
 Each is reported only where nothing in sight speaks against it; what happens in other modules is not followed.
 """
@@ -29,7 +32,11 @@ Found = Iterator[tuple[str, str, ast.AST]]
 def habits(source: Source) -> list[Problem]:
     """The habits found in a script; none when its text holds no word of theirs or does not parse."""
     code = source.text
-    searches = [search for search, words in _SEARCHES if all(word in code for word in words)]
+    searches = [
+        search
+        for search, words in _SEARCHES
+        if all(word in code for word in words) and not any(word in code for word in _EXCUSES.get(search, ()))
+    ]
     if not searches:
         return []
     try:
@@ -210,6 +217,86 @@ def _to_saved_device(call: ast.Call) -> bool:
     return len(call.args) == 1 and not any(keyword.arg in ("map_location", None) for keyword in call.keywords)
 
 
+# Models per round, models on the first GPU
+
+
+def _rebuilt(tree: ast.Module) -> Found:
+    """In a loop: `model = X.from_pretrained(...)` and a training, and nothing lets go of the model before the next round."""
+    for loop in ast.walk(tree):
+        if not isinstance(loop, (ast.For, ast.AsyncFor)):
+            continue
+        inside = list(_statements(loop.body))
+        calls = [call for statement in inside for call in _calls(statement)]
+        if any(isinstance(statement, ast.Delete) for statement in inside):
+            continue
+        if not any(_name(call.func) in ("train", "fit") and not call.args for call in calls):
+            continue
+        for statement in loop.body:
+            loaded = statement.value if isinstance(statement, ast.Assign) else None
+            if isinstance(loaded, ast.Call) and _name(loaded.func) == "from_pretrained" and _is_model(loaded.func):
+                name = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
+                if not _let_go(inside, name):
+                    message = f"{name} of the round before is still there while the next one is loaded and trained: del it first"
+                    yield "model-built-in-loop", message, statement
+                    break
+
+
+def _is_model(function: ast.expr) -> bool:
+    owner = _name(function.value) if isinstance(function, ast.Attribute) else ""
+    return "Model" in owner or "For" in owner
+
+
+def _let_go(statements: Iterable[ast.stmt], name: str) -> bool:
+    """`model = None` somewhere in the loop."""
+    return any(
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Constant)
+        and statement.value.value is None
+        and name in (ast.unparse(target) for target in statement.targets)
+        for statement in statements
+    )
+
+
+_WRAPPERS = {"DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"}
+_CHOOSES_CARD = ("set_device", "CUDA_VISIBLE_DEVICES", "torch.cuda.device(", "set_default_device", "init_device", "Accelerator(")
+
+
+def _first_card(tree: ast.Module) -> Found:
+    """`DDP(model.cuda())` or `model.to("cuda")` before `DDP(model)`: every rank lands on card 0."""
+    wraps = [call for call in _calls(tree) if _name(call.func) in _WRAPPERS and call.args]
+    for wrap in wraps:
+        target = wrap.args[0]
+        if isinstance(target, ast.Call) and _to_current_card(target):
+            yield "first-gpu-for-all", _FIRST_CARD, target
+            continue
+        for call in _calls(tree):
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            before = owner is not None and ast.unparse(owner) == ast.unparse(target) and call.lineno < wrap.lineno
+            if before and _to_current_card(call):
+                yield "first-gpu-for-all", _FIRST_CARD, call
+                break
+
+
+_FIRST_CARD = "without torch.cuda.set_device(local_rank) every process puts its model on the first GPU"
+
+
+def _to_current_card(call: ast.Call) -> bool:
+    """`.cuda()` or `.to("cuda")`, without an index."""
+    if _name(call.func) == "cuda":
+        return not call.args and not call.keywords
+    first = call.args[0] if _name(call.func) == "to" and call.args else None
+    return isinstance(first, ast.Constant) and first.value == "cuda"
+
+
+def _pixels(tree: ast.Module) -> Found:
+    """`AutoProcessor.from_pretrained("Qwen/...-VL-...")` where nothing speaks of the size of images."""
+    for call in _calls(tree):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if _name(call.func) == "from_pretrained" and owner is not None and _name(owner).endswith("Processor"):
+            message = "nothing caps the pixels of an image: the processor's default allows 16,384 tokens for one image"
+            yield "pixels-unbounded", message, call
+
+
 # Walking
 
 
@@ -270,5 +357,13 @@ _SEARCHES: tuple[tuple[Callable[[ast.Module], Found], tuple[str, ...]], ...] = (
     (_leaks, ("backward(", "loss")),
     (_retained, ("retain_graph",)),
     (_loads, ("torch.load(", "load_state_dict")),
+    (_rebuilt, ("from_pretrained(", "for ")),
+    (_first_card, ("init_process_group", "cuda")),
+    (_pixels, ("Processor.from_pretrained", "-VL")),
 )
 """Each search with the words without which it finds nothing: most scripts are never parsed for it."""
+_EXCUSES: dict[Callable[[ast.Module], Found], tuple[str, ...]] = {
+    _first_card: _CHOOSES_CARD,
+    _pixels: ("pixels", "resize", "thumbnail", "image_size"),
+}
+"""Words with which a search finds nothing: another line answers for it."""

@@ -193,6 +193,9 @@ class Frameworks(CommandLines):
             return fixed(None)
         if root == "deepspeed" and tail == "initialize":
             return initialize(machine, call)
+        if root == "deepspeed" and tail.endswith("set_z3_leaf_modules"):
+            self.collected.process_facts["parallel.zero3_leaf_modules"] = fixed(True, call.span)
+            return fixed(None, call.span)
         if root == "deepspeed" and tail == "add_config_arguments":
             return deepspeed_options(machine, call)
         return self._kept(machine, name, tail, call)

@@ -38,7 +38,8 @@ def finish(
     """The run, consequences settled. What a launcher decides is laid over it later (`memlint.launch`)."""
     facts = dict(facts)
     for key, fact in collected.process_facts.items():
-        facts.setdefault(key, fact)
+        if key not in facts or facts[key].status is Status.DEFAULT:
+            facts[key] = fact
     facts.setdefault("adapter.method", default("none", "no adapter is added"))
     facts.setdefault("quantization.method", default("none", "no quantization is asked for"))
     facts = settle({key: _stripped(fact) for key, fact in facts.items()})
