@@ -160,6 +160,10 @@ class Loop:
     count: Fact | None
     records: list[Any] = field(default_factory=list)
     """What happened inside, for the framework models."""
+    once: bool = False
+    """Its body is walked once for however many rounds."""
+    born: int = field(default_factory=lambda: Object().born)
+    """Objects made later than this are made anew in each round."""
 
 
 class Machine:

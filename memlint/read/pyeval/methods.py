@@ -145,6 +145,10 @@ def _update(machine: Machine, table: Table, call: Call) -> None:
 
 def _array_method(machine: Machine, array: Array, name: str, call: Call) -> Fact | None:
     first = call.args[0] if call.args else None
+    if name in {"append", "add", "extend", "update", "insert"} and any(
+        loop.once and array.born < loop.born for loop in machine.loops
+    ):
+        machine.write(array, REST, "it grows in a loop")
     if name in {"append", "add"} and first is not None:
         machine.write(array, "items", (*array.items, first))
         return fixed(None, call.span)

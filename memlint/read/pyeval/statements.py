@@ -174,7 +174,7 @@ def _for(machine: Machine, node: ast.For | ast.AsyncFor) -> Flow:
     count = iterable.value.slots.get(".count") if isinstance(iterable.value, Instance) else None
     element = _element(machine, iterable, node)
     _widen(machine, node)
-    with _looping(machine, Loop(machine.span(node), iterable, count)):
+    with _looping(machine, Loop(machine.span(node), iterable, count, once=True)):
         assign(machine, node.target, element)
         if execute_block(machine, node.body) is Flow.RETURN:
             return Flow.RETURN
@@ -237,7 +237,7 @@ def _while(machine: Machine, node: ast.While) -> Flow:
     if test.status is Status.FIXED and test.value is False:
         return execute_block(machine, node.orelse)
     _widen(machine, node)
-    with _looping(machine, Loop(machine.span(node), None, None)):
+    with _looping(machine, Loop(machine.span(node), None, None, once=True)):
         if execute_block(machine, node.body) is Flow.RETURN:
             return Flow.RETURN
     return _unbroken(machine, node)
