@@ -137,7 +137,7 @@ def gpu_name(value: Any, _: Path | None = None) -> str:
     return str(value)
 
 
-def _bytes(value: Any, _: Path | None = None) -> int:
+def size_in_bytes(value: Any, _: Path | None = None) -> int:
     """A size as 64GB, 512GiB or a number of bytes; GB means GiB, as it does for memory modules."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
@@ -239,7 +239,7 @@ def _unknown_name(name: str, known: Iterable[str]) -> str:
 READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "gpu": gpu_name,
     "gpus": positive,
-    "host-ram": _bytes,
+    "host-ram": size_in_bytes,
     "fail-on": _severity,
     "select": _texts,
     "ignore": _texts,

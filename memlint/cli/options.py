@@ -32,6 +32,7 @@ def add_settings(parser: Parser) -> None:
     group = parser.add_argument_group("target and values")
     group.add_argument("--gpu", metavar="NAME|SIZE", help="the target card: a name such as a100-80gb, or a size such as 24GB")
     group.add_argument("--gpus", type=_positive, metavar="N", help="how many of them per node")
+    group.add_argument("--host-ram", type=_size, metavar="SIZE", help="host memory of a node, such as 256GB")
     group.add_argument(
         "--set",
         action="append",
@@ -70,6 +71,15 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _size(text: str) -> int:
+    from memlint.config_file import size_in_bytes
+
+    try:
+        return size_in_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     """`; did you mean X?`, or nothing."""
     from difflib import get_close_matches
@@ -88,12 +98,12 @@ def over_settings(arguments: argparse.Namespace) -> Callable[[Settings], Setting
     if arguments.gpu is not None:
         known_gpu(arguments.gpu)
     values = dict(_assignment(text) for text in arguments.set)
-    given: dict[str, Any] = {"gpu": arguments.gpu, "gpus": arguments.gpus, "set": values or None}
+    given: dict[str, Any] = {"gpu": arguments.gpu, "gpus": arguments.gpus, "host_ram": arguments.host_ram, "set": values or None}
 
     def layer(settings: Settings) -> Settings:
         for name, value in given.items():
             if value is not None:
-                settings = settings.with_options(f"--{name}", **{name: value})
+                settings = settings.with_options(f"--{name.replace('_', '-')}", **{name: value})
         return settings
 
     return layer

@@ -20,6 +20,7 @@ _PLAIN = (
     ("eval.accumulation_steps", "eval_accumulation_steps", integer),
     ("parallel.find_unused_parameters", "ddp_find_unused_parameters", boolean),
     ("compile.mode", "torch_compile_mode", text),
+    ("parallel.sync_each_batch", "accelerator_config.gradient_accumulation_kwargs.sync_each_batch", boolean),
 )
 """Facts that are there only when their argument is given."""
 

@@ -64,6 +64,9 @@ def _accelerate(machine: Machine, collected: Collected, facts: dict[str, Fact], 
     plugin = given.get("gradient_accumulation_plugin")
     for value in instances(plugin):
         steps = value.slots.get("num_steps") or (value.call.args[0] if value.call.args else None)
+        every = value.slots.get("sync_each_batch")
+        if isinstance(every, Fact):
+            facts["parallel.sync_each_batch"] = plain(every)
     manual = facts.get(key)
     if isinstance(steps, Fact) and not (manual is not None and manual.known and manual.value not in (1, None)):
         facts[key] = plain(steps)

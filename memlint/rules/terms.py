@@ -2,7 +2,7 @@
 
 `verdict` (fits, tight, does_not_fit) is unknown without a target card; `fits_for_sure` is then false. `estimate.*` are
 bytes (`needed`, `required`, `allocated`, `reserved`, `device`, each with `.low`, `.expected`, `.high`; `most.<component>`
-and `phase.<phase>` at their own peaks) and shares of the peak (`share.<component>`). `gpu.*`, `architecture.*` and
+and `phase.<phase>` at their own peaks) and shares of the peak (`share.<component>`); `estimate.host` is the host memory of a node. `gpu.*`, `architecture.*` and
 `host.capacity` describe the card, the model and the configured host memory. `largest.micro_batch` and
 `largest.sequence_length` are what would fit. `problem_message` is the text of the problem that a finding is about.
 """
@@ -62,6 +62,23 @@ def _architecture(field: str) -> Callable[[Assessment], Any]:
     return lambda assessment: getattr(assessment.architecture, field, None)
 
 
+def _experts(assessment: Assessment) -> int | None:
+    """Experts a layer; 0 for a dense model. The keys are those of `configuration_*.py` of transformers 5.24."""
+    if assessment.architecture is None:
+        return None
+    config = assessment.architecture.config
+    text = config.get("text_config")
+    for part in (config, text if isinstance(text, dict) else {}):
+        for key in ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"):
+            if isinstance(part.get(key), int):
+                return int(part[key])
+    return 0
+
+
+def _host(end: str) -> Callable[[Assessment], Any]:
+    return _of_estimate(lambda e: getattr(e.host_bytes, end or "expected", None))
+
+
 def _capability(assessment: Assessment) -> float | None:
     if assessment.gpu is None:
         return None
@@ -82,6 +99,8 @@ def _terms() -> dict[str, Term]:
         "gpu.capacity": Term(number, lambda a: a.capacity_bytes),
         "gpu.bf16": Term(Kind.BOOL, lambda a: bf16_of(a.gpu) if a.gpu else None),
         "gpu.compute_capability": Term(number, _capability),
+        "architecture.experts": Term(number, _experts),
+        "architecture.vision": Term(Kind.BOOL, lambda a: "vision_config" in a.architecture.config if a.architecture else None),
         "host.capacity": Term(number, lambda a: a.settings.host_ram),
         "largest.micro_batch": Term(number, largest_micro_batch),
         "largest.sequence_length": Term(number, largest_sequence),
@@ -96,6 +115,8 @@ def _terms() -> dict[str, Term]:
     for quantity in QUANTITIES:
         for end in ("", "low", "expected", "high"):
             terms[f"estimate.{quantity}.{end}".rstrip(".")] = Term(number, _interval(quantity, end))
+    for end in ("", "low", "expected", "high"):
+        terms[f"estimate.host.{end}".rstrip(".")] = Term(number, _host(end))
     for component in COMPONENTS:
         terms[f"estimate.most.{component}"] = Term(number, _most(component))
         terms[f"estimate.share.{component}"] = Term(number, _share(component))

@@ -12,6 +12,7 @@ import pytest
 from memlint.cli.examine import examine
 from memlint.cli.session import Session, gather
 from memlint.config import Configs, Settings
+from memlint.config_file import size_in_bytes
 from memlint.report import render
 from memlint.report.result import CheckResult
 from memlint.report.style import Style
@@ -63,7 +64,8 @@ def lint(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, select: tupl
 
     def layer(settings: Settings) -> Settings:
         gpus = int(case.options["gpus"]) if "gpus" in case.options else None
-        return settings.with_options("--gpu", gpu=case.options.get("gpu"), gpus=gpus, select=select or None)
+        host = size_in_bytes(case.options["host"]) if "host" in case.options else None
+        return settings.with_options("--gpu", gpu=case.options.get("gpu"), gpus=gpus, host_ram=host, select=select or None)
 
     session = Session(Configs(isolated=True), layer)
     return examine(gather([case.options.get("lint", case.name)], session), session)
