@@ -245,11 +245,9 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         master_weights=bool(facts.get("optimizer.master_weights", sharding.is_zero)),
         grad_itemsize=ITEMSIZES.get(facts.get("optimizer.grad_dtype", ""), 0),
         logits=str(logits),
-        loss_kernel=str(facts.get("loss.kernel", "torch_ce")),
+        loss_kernel=str(facts.get("loss.kernel", "triton_ce" if stack.framework in FUSED_CROSS_ENTROPY else "torch_ce")),
         loss_upcast=bool(
-            facts.get(
-                "loss.upcast_fp32", _upcasts(architecture, stack) and facts.get("loss.kernel", "") != "te_fused_ce"
-            )
+            facts.get("loss.upcast_fp32", _upcasts(architecture, stack) and facts.get("loss.kernel", "") != "te_fused_ce")
         ),
         loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
         loss_chunks=int(facts.get("loss.num_chunks", 8 if logits == "chunked" else 0) or 0),
@@ -287,13 +285,17 @@ PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
 second, mismatched set for its KL term)."""
 
 
+FUSED_CROSS_ENTROPY = {"llm-foundry"}
+"""Frameworks whose default loss is flash-attn's fused cross entropy (llm-foundry 0.22 `models/mpt/modeling_mpt.py`,
+`loss_fn: fused_crossentropy`): logits in the dtype they come in, their gradient in place."""
+
 NO_UPCAST = {"qwen", "chatglm", "mpt", "baichuan"}
 """Models whose own loss does not copy the logits to float32: remote code (hub `modeling_qwen.py`, `modeling_chatglm.py`) and MPT before
 transformers 4.46."""
 
 
 def _upcasts(architecture: Architecture, stack: Stack) -> bool:
-    return architecture.model_type not in NO_UPCAST or (architecture.model_type == "mpt" and stack.transformers >= (4, 46))
+    return architecture.model_type not in NO_UPCAST and stack.framework not in FUSED_CROSS_ENTROPY or (architecture.model_type == "mpt" and stack.transformers >= (4, 46))
 
 
 FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu"})
@@ -316,7 +318,9 @@ def _virtual_tokens(adapter: str, facts: _Facts) -> int:
     if adapter not in ("prompt_tuning", "p_tuning", "multitask_prompt_tuning", "cpt"):
         return 0
     options = facts.get("adapter.config", {})
-    return int((options.get("num_virtual_tokens") if isinstance(options, Mapping) else 0) or facts.get("adapter.prompt_length", 0) or 0)
+    return int(
+        (options.get("num_virtual_tokens") if isinstance(options, Mapping) else 0) or facts.get("adapter.prompt_length", 0) or 0
+    )
 
 
 def _fused_by_compile(compiled: bool, stack: Stack, logits: str) -> frozenset[str]:
