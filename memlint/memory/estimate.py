@@ -73,7 +73,10 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         reserved.expected + context[1] + driver + nccl[1],
         reserved.high + context[2] + driver + nccl[2],
     )
-    top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
+    top = max((p for p in expected.peaks if p.phase != "states"), key=lambda p: p.total)
+    components = dict(top.components)
+    # What the allocator rounds up: a large block keeps an unsplit tail of up to 1 MiB.
+    components["workspace"] = components.get("workspace", 0) + allocated.expected - sum(components.values())
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
     notes = [*dict.fromkeys(sentence for f in figures for sentence in f.assumptions), *(e.sentence for e in widening)]
     return Estimate(
@@ -82,7 +85,7 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         reserved=reserved,
         device=device,
         peak_phase=top.phase,
-        components={**top.components, "context": context[1]},
+        components={**components, "context": context[1]},
         timeline=steps,
         parameters=expected.parameters,
         trainable_parameters=expected.trainable,
