@@ -65,6 +65,8 @@ def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tens
     if m.math_sdpa or shape.broadcasts_kv:
         return math(m, q, k, v, shape, bias or m.mask)
     mask = bias or m.mask
+    if mask is not None:
+        mask = ops.autocast(m, mask)
     if m.repeats_kv or shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
         k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
         shape = _expanded(shape)
@@ -188,7 +190,7 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
         weights = ops.add(m, weights, bias)
     if m.mask is not None and m.mask.itemsize == BYTE:
         weights = ops.masked_fill(m, weights, m.mask)
-    elif bias is None and (m.mask is not None or shape.causal):
+    elif (m.mask is not None and m.mask is not bias) or (bias is None and shape.causal):
         weights = ops.shift(m, weights)
     only = [weights]  # so that the callee can let go of it
     del weights

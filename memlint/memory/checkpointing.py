@@ -40,7 +40,25 @@ def _enter(m: Machine, units: Units | None, index: int) -> None:
 def _leave(m: Machine, units: Units | None, index: int) -> None:
     if units is not None:
         units.leave_backward(index)
-    m.ledger.enter("backward", index - 1 if index else -1)
+    m.ledger.enter("backward", max(index - 1, -1))
+
+
+def _detached(setup: Setup, x: Tensor, index: int) -> Tensor:
+    """Another input of a block, cut off from its graph so that the recomputation's backward stops there."""
+    if x.node is None:
+        return x
+    leaf = Parameter(x.storage, x.numel, x.itemsize, "inputs", "input" if setup.reentrant else "recomputed", index)
+    leaf.node = Sink(leaf)
+    return leaf
+
+
+def _taken(x: Tensor) -> Tensor | None:
+    """The gradient that reached such an input."""
+    if not isinstance(x, Parameter) or x.kind not in ("input", "recomputed"):
+        return None
+    x.node = None
+    grad, x.grad = x.grad, None
+    return grad
 
 
 def checkpointed(
@@ -66,7 +84,9 @@ def checkpointed(
         out = Tensor(out.storage, out.numel, out.itemsize)
     numel, itemsize = x.numel, x.itemsize
     held: list[Storage] = [] if setup.checkpoint_offload else [x.storage]
-    context_held = [] if context is None else [context]
+    others = [*([context] if context is not None else []), *m.shared]
+    has_context = context is not None
+    inputs_of = (x, *others)
     masks = [m.mask]
     keeps = units is not None and index in units.frozen and setup.reentrant and not setup.stack.checkpoints_inside
 
@@ -81,8 +101,11 @@ def checkpointed(
         casts, m.casts = m.casts, {}
         held_before = len(m.held)
         m.mask = masks.pop()
-        result = block(m, inputs, context_held[0] if context_held else None)
-        m.casts, m.mask = casts, None
+        detached = [_detached(setup, other, index) for other in others]
+        others.clear()
+        m.shared = detached[has_context:]
+        result = block(m, inputs, detached[0] if has_context else None)
+        m.casts, m.mask, m.shared = casts, None, []
         tape.enabled = False
         if not setup.reentrant:
             # The recomputation stops at the last tensor that backward needs and its result is not kept (`_StopRecomputationError`).
@@ -94,13 +117,12 @@ def checkpointed(
         grad = inputs.grad
         if keeps and units is not None:
             units.kept_inputs.append(inputs)
-        context_held.clear()
         _leave(m, units, index)
-        return (grad,)
+        return (grad, *(_taken(other) for other in detached))
 
     saved = (*kept, None if setup.checkpoint_offload else x.storage)
     del kept
-    tape.record(out, (x,), rule, saved)
+    tape.record(out, inputs_of, rule, saved)
     if out.node is not None:
         out.node.consumes = True
     return out

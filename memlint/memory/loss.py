@@ -62,7 +62,7 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
     if setup.ce_chunk_tokens:
         return [_chunked_entropy(m, logits, setup.ce_chunk_tokens, model.classes)]
     output = logits
-    if setup.loss_upcast and "cross_entropy" not in setup.kernels:
+    if setup.loss_upcast and model.upcasts and "cross_entropy" not in setup.kernels:
         wide = ops.cast(m, logits, FP32)
         if setup.stack.upcasts_in_model:
             output = wide
@@ -86,7 +86,6 @@ def entropy_kernel(m: Machine, setup: Setup, logits: Tensor, classes: int) -> Te
     rows = logits.numel // classes
     if "cross_entropy" in setup.kernels:
         return compiled_cross_entropy(m, logits, rows)
-    logits = ops.cast(m, logits, FP32) if m.autocast else logits  # cross entropy is on autocast's float32 list
     if setup.loss_kernel in ("triton_ce", "unsloth_ce", "te_fused_ce"):
         return triton_cross_entropy(m, logits, rows)
     return cross_entropy(m, logits, rows)
@@ -96,6 +95,8 @@ def cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:
     """`F.cross_entropy`: `log_softmax` keeps its result; backward makes the gradient of nll, then that of log_softmax."""
     log_probabilities = ops.softmax(m, logits, logits.itemsize)
     del logits
+    if m.autocast:
+        log_probabilities = ops.cast(m, log_probabilities, FP32)  # `nll_loss` is on autocast's float32 list
     out = m.new(1, log_probabilities.itemsize)
     numel, itemsize = log_probabilities.numel, log_probabilities.itemsize
     saved = (log_probabilities.storage,)

@@ -52,6 +52,8 @@ class Machine:
     casts: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
     """The cached casts by their weight's ident: (layer of the weight, cast)."""
     mask: Tensor | None = None
+    shared: list[Tensor] = field(default_factory=list)
+    """What the blocks of a stage read beside their input: a position bias that all of them add, the mask of the other side."""
 
     @property
     def tokens(self) -> int:

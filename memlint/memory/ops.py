@@ -291,6 +291,35 @@ def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tens
     return m.tape.record(out, (x, w), rule, (x.storage, w.storage if w is not weight else None))
 
 
+def convolution(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None, numel: int) -> Tensor:
+    """`F.conv1d`/`conv2d`: keeps its input in any case; autocast casts all operands."""
+    x, w = autocast(m, x), autocast(m, weight)
+    b = autocast(m, bias) if bias is not None else None
+    out = m.new(numel, max(x.itemsize, w.itemsize))
+    need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None
+    nx, nw, nb, itemsize = x.numel, w.numel, b.numel if b is not None else 0, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return (
+            m.new(nx, itemsize) if need_x else None,
+            m.new(nw, itemsize) if need_w else None,
+            m.new(nb, itemsize) if need_b else None,
+        )
+
+    return m.tape.record(out, (x, w, b), rule, (x.storage, w.storage if w is not weight else None))
+
+
+def where(m: Machine, condition: Tensor, x: Tensor, numel: int) -> Tensor:
+    """`torch.where(condition, x, number)`, broadcast to `numel`: keeps the condition."""
+    out = m.new(numel, x.itemsize)
+    few, itemsize = x.numel, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return (_reduced(m, m.new(numel, itemsize), few, itemsize),)
+
+    return m.tape.record(out, (x,), rule, (condition.storage,))
+
+
 def masked_fill(m: Machine, x: Tensor, mask: Tensor) -> Tensor:
     """`x.masked_fill(mask, number)`: keeps the boolean mask."""
     out = m.new(x.numel, x.itemsize)

@@ -95,6 +95,25 @@ _DELTA = dict(
     linear_conv_kernel_dim=4,
 )
 
+_T5 = dict(
+    d_model=64, d_kv=24, d_ff=176, num_heads=4, vocab_size=VOCAB, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1
+)
+_BART = dict(
+    d_model=64,
+    encoder_ffn_dim=176,
+    decoder_ffn_dim=176,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    vocab_size=VOCAB,
+    max_position_embeddings=512,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    decoder_start_token_id=2,
+    encoder_layerdrop=0.0,
+    decoder_layerdrop=0.0,
+)
+
 _MOE = frozenset({"dropout", "float32"})
 """peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
 
@@ -267,6 +286,10 @@ FAMILIES: tuple[Family, ...] = (
         },
         depth=("encoder_layers", "decoder_layers"),
     ),
+    Family("umt5", "seq2seq_lm", _T5, depth=("num_layers", "num_decoder_layers")),
+    Family("mbart", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
+    Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
+    Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family(
         "vit",
         "image_classification",

@@ -58,13 +58,23 @@ class Step:
 
 @contextlib.contextmanager
 def plain_positions() -> Iterator[None]:
-    """Position ids are consecutive: transformers cannot see that on fake tensors, and would mask as if samples were packed."""
-    seen = masking_utils.find_packed_sequence_indices
+    """What transformers reads off tensor values, which fake tensors do not have.
+
+    Position ids are consecutive (it would mask as if samples were packed); the mask of ones that the decoder of an
+    encoder-decoder makes for itself masks nothing (`_ignore_causal_mask_sdpa`).
+    """
+    seen, ignores = masking_utils.find_packed_sequence_indices, masking_utils._ignore_causal_mask_sdpa
+
+    def ignores_ones(padding_mask: Any, *rest: Any, **named: Any) -> bool:
+        made_here = padding_mask is not None and padding_mask.is_floating_point()
+        return bool(ignores(None if made_here else padding_mask, *rest, **named))
+
     masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    masking_utils._ignore_causal_mask_sdpa = ignores_ones
     try:
         yield
     finally:
-        masking_utils.find_packed_sequence_indices = seen
+        masking_utils.find_packed_sequence_indices, masking_utils._ignore_causal_mask_sdpa = seen, ignores
 
 
 def build(family: Family, layers: int, regime: Regime) -> torch.nn.Module:

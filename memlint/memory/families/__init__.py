@@ -29,6 +29,8 @@ PAGES = {
     "stablelm_epoch": "llama",
     "mixtral": "moe", "qwen2_moe": "moe", "qwen3_moe": "moe", "olmoe": "moe", "granitemoe": "moe", "deepseek_v2": "moe",
     "deepseek_v3": "moe", "glm4_moe": "moe", "qwen3_next": "moe", "qwen3_5_moe_text": "moe", "qwen3_5_text": "qwen3_5", "phimoe": "moe", "gpt_oss": "moe",
+    "t5": "t5", "mt5": "t5", "umt5": "t5", "bart": "encoder_decoder", "mbart": "encoder_decoder", "pegasus": "encoder_decoder",
+    "m2m_100": "encoder_decoder", "marian": "encoder_decoder", "whisper": "encoder_decoder",
     "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder", "camembert": "encoder", "electra": "encoder",
     "distilbert": "encoder", "albert": "encoder", "mpnet": "encoder", "ernie": "encoder", "deberta-v2": "encoder",
     "deberta": "encoder", "modernbert": "encoder", "nomic_bert": "encoder", "layoutlm": "encoder",

@@ -187,7 +187,7 @@ def _block(
     qkv_pair = _pair(b, "attn", hidden, update, len(enabled)) if enabled else None
     proj, proj_pair = linear("proj", heads * head_dim, hidden, "o_proj")
     parallel = a.model_type in PARALLEL
-    second = None if parallel and a.model_type in SHARED_NORM and groups <= 1 or a.model_type == "phi" else _norm(b, a, "norm_2", hidden)
+    second = None if (parallel and a.model_type in SHARED_NORM and groups <= 1) or a.model_type == "phi" else _norm(b, a, "norm_2", hidden)
     post = a.model_type == "gemma2"
     post_norms = (_norm(b, a, "post_attention_norm", hidden), _norm(b, a, "post_mlp_norm", hidden)) if post else None
     if a.model_type in PLAIN_MLP:

@@ -37,4 +37,6 @@ class Model:
     """Width of the logits: the vocabulary or the number of labels."""
     causal: bool = True
     """Positions see only what comes before them: eager attention then has a mask even without padding."""
+    upcasts: bool = True
+    """The model's loss copies the logits to float32 (`ForCausalLMLoss`, `ForMaskedLMLoss`)."""
     extras: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,195 @@
+"""T5, mT5 and UMT5: pre-norm encoder and decoder with a learned relative position bias.
+
+Read in transformers 5.24 `models/t5/modeling_t5.py`, `models/umt5/modeling_umt5.py` (a bias in every layer) and
+`integrations/sdpa_attention.py` (`create_position_bias_mask`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memlint.memory import ops
+from memlint.memory.attention import Shape, attend
+from memlint.memory.build import Builder
+from memlint.memory.families import parts
+from memlint.memory.families.encoder_decoder import target_length, two_stacks
+from memlint.memory.families.model import Block, Model, Stage
+from memlint.memory.linear import apply
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import BYTE, FP32, HALF, INT64, Parameter, Tensor
+from memlint.models.architecture import Architecture
+
+Norm = Callable[[Machine, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    hidden: int
+    heads: int
+    head_dim: int
+    inner: int
+    dropout: float
+    gated: bool
+    act: str
+    buckets: int
+    own_bias: bool
+    """Every layer has a bias of its own (UMT5)."""
+
+
+def build(b: Builder, a: Architecture, layers: int) -> Model:
+    """Encoder, decoder and language head."""
+    two_stacks(b, layers)
+    config = a.config
+    hidden, heads = int(config.get("d_model") or 512), int(config.get("num_heads") or 8)
+    act = str(config.get("feed_forward_proj") or "relu")
+    gated = act.startswith("gated-")
+    act = "gelu_new" if act == "gated-gelu" else act.removeprefix("gated-")
+    sizes = _Sizes(
+        hidden, heads, int(config.get("d_kv") or 64), int(config.get("d_ff") or 2048), float(config.get("dropout_rate") or 0.0),
+        gated, act, int(config.get("relative_attention_num_buckets") or 32), a.model_type == "umt5",
+    )  # fmt: skip
+    b.enter_layer(-1)
+    table = b.embedding("shared", b.setup.vocabulary, hidden)
+    encoder = int(config.get("num_layers") or layers)
+    decoder = int(config.get("num_decoder_layers") or encoder)
+    stages = [_stack(b, sizes, table, encoder, 0, False), _stack(b, sizes, table, decoder, encoder, True)]
+    head = b.linear("lm_head", hidden, b.setup.vocabulary, tied=table if b.setup.tied else None)
+    scales = bool(config.get("scale_decoder_outputs", b.setup.tied))
+
+    def logits(m: Machine, x: Tensor) -> Tensor:
+        return apply(m, head, ops.scale(m, x) if scales else x)
+
+    return Model(stages, logits, head, hidden, b.setup.vocabulary, causal=False, upcasts=False)
+
+
+def _norm(b: Builder, name: str, width: int) -> Norm:
+    """`T5LayerNorm`: statistics in float32, the product with them in float32 as well."""
+    weight = b.norm(name, width)
+
+    def norm(m: Machine, x: Tensor) -> Tensor:
+        statistics = ops.rms_statistics(m, ops.cast(m, x, FP32), width)
+        x = ops.mul(m, x, statistics)
+        if weight.itemsize == HALF:
+            x = ops.cast(m, x, HALF)
+        return ops.mul(m, weight, x)
+
+    return norm
+
+
+def _stack(b: Builder, s: _Sizes, table: Parameter, layers: int, first: int, decodes: bool) -> Stage:
+    """One side: embedding, blocks, final norm."""
+    source = b.machine.sequence
+    target = target_length(b)
+    biases: list[Parameter] = []
+    blocks: list[Block] = []
+    for index in range(layers):
+        b.enter_layer(first + index)
+        blocks.append(_block(b, s, biases, index, decodes, source))
+    b.enter_layer(-1)
+    final = _norm(b, "final_layer_norm", s.hidden)
+
+    def embed(m: Machine, context: Tensor | None) -> Tensor:
+        m.sequence = target if decodes else source
+        ids = ops.token_ids(m, m.tokens)
+        x = ops.embedding(m, table, s.hidden, m.tokens, ids)
+        padding, m.shared = m.mask, []
+        if decodes:
+            m.mask = None
+            if padding is not None:
+                m.shared.append(m.new(m.batch * m.sequence * source, padding.itemsize))
+            if m.attention == "eager":
+                m.mask = m.new(m.batch * m.sequence * m.sequence, x.itemsize)
+        if not s.own_bias:
+            m.shared.insert(0, _bias(m, s, biases[0]))
+            if decodes:
+                m.shared.insert(1, m.new(s.heads * m.sequence * source, m.autocast or x.itemsize))
+        return ops.dropout(m, x, s.dropout)
+
+    return Stage(embed, blocks, lambda m, x: _finished(m, final, x, s.dropout))
+
+
+def _finished(m: Machine, final: Norm, x: Tensor, dropout: float) -> Tensor:
+    m.shared = []
+    return ops.dropout(m, final(m, x), dropout)
+
+
+def _bias(m: Machine, s: _Sizes, table: Parameter) -> Tensor:
+    """`compute_bias`: one value per head for each pair of positions, looked up by bucket."""
+    pairs = m.sequence * m.sequence
+    buckets = m.new(pairs, INT64)
+    return ops.embedding(m, table, s.heads, pairs, buckets, inputs=False)
+
+
+def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: bool, source: int) -> Block:
+    width = s.heads * s.head_dim
+
+    def attention(prefix: str, has_bias: bool) -> Callable[[Machine, Tensor, Tensor | None], Tensor]:
+        b.parent = prefix
+        q, k, v = (b.linear(name, s.hidden, width) for name in ("q", "k", "v"))
+        out = b.linear("o", width, s.hidden)
+        if has_bias:
+            biases.append(b.embedding("relative_attention_bias", s.buckets, s.heads))
+        own = biases[-1] if s.own_bias and has_bias else None
+        norm = _norm(b, "layer_norm", s.hidden)
+
+        def run(m: Machine, x: Tensor, other: Tensor | None) -> Tensor:
+            normed = norm(m, x)
+            states = other if other is not None else normed
+            keys = source if other is not None else m.sequence
+            shape = Shape(m.batch, m.sequence, keys, s.heads, s.heads, s.head_dim, s.head_dim, s.dropout,
+                          causal=decodes and other is None, float32_softmax=False)
+            query, key, value = apply(m, q, normed), apply(m, k, states), apply(m, v, states)
+            mixed = _attend(m, s, query, key, value, shape, own, other is not None)
+            del query, key, value
+            return ops.add(m, x, ops.dropout(m, apply(m, out, mixed), s.dropout))
+
+        return run
+
+    itself = attention("SelfAttention", index == 0 or s.own_bias)
+    cross = attention("EncDecAttention", False) if decodes else None
+    b.parent = "DenseReluDense"
+    wi = [b.linear(name, s.hidden, s.inner) for name in (("wi_0", "wi_1") if s.gated else ("wi",))]
+    wo = b.linear("wo", s.inner, s.hidden)
+    norm = _norm(b, "layer_norm", s.hidden)
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        x = itself(m, x, None)
+        if cross is not None:
+            assert context is not None
+            x = cross(m, x, context)
+        normed = norm(m, x)
+        inner = parts.activation(m, apply(m, wi[0], normed), s.act)
+        if s.gated:
+            inner = ops.mul(m, inner, apply(m, wi[1], normed))
+        inner = ops.cast(m, ops.dropout(m, inner, s.dropout), wo.weight.itemsize if wo.quantised is None else inner.itemsize)
+        return ops.add(m, x, ops.dropout(m, apply(m, wo, inner), s.dropout))
+
+    return block
+
+
+def _attend(
+    m: Machine, s: _Sizes, q: Tensor, k: Tensor, v: Tensor, shape: Shape, own: Parameter | None, crosses: bool
+) -> Tensor:
+    """Attention with the position bias; SDPA gets it together with the mask as one additive mask, made in every layer."""
+    if own is not None:
+        bias: Tensor | None = _bias(m, s, own)
+    elif s.own_bias:
+        bias = None
+    else:
+        bias = m.shared[1 if crosses else 0]
+    padding = m.mask
+    if crosses:
+        padding = next((t for t in m.shared if t is not bias and t.numel == shape.batch * shape.queries * shape.keys), None)
+    kept, m.mask = m.mask, padding
+    if bias is not None and m.attention == "sdpa":
+        per_head = shape.heads * shape.queries * shape.keys
+        if padding is not None:
+            bias = ops.where(m, padding, bias, shape.batch * per_head)
+        elif shape.causal:
+            bias = ops.where(m, m.new(shape.queries * shape.keys, BYTE), bias, per_head)
+        elif not crosses:
+            bias = ops.copy(m, bias)
+    mixed = attend(m, q, k, v, shape, bias)
+    m.mask = kept
+    return mixed
