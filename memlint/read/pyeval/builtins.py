@@ -254,6 +254,15 @@ def _literal(machine: Machine, call: Call) -> Fact | None:
     return combine(one, call.args[:1], call.span, "literal") if call.args else None
 
 
+def _divmod(machine: Machine, call: Call) -> Fact | None:
+    def one(a: Any, b: Any) -> Any:
+        if not (isinstance(a, int) and isinstance(b, int) and b):
+            raise Unknowable("a division that is not known")
+        return as_value(divmod(a, b), call)
+
+    return combine(one, call.args, call.span, "divmod") if len(call.args) == 2 else None
+
+
 def _ceil(value: float) -> int:
     return math.ceil(value)
 
@@ -308,6 +317,9 @@ _CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "builtins.print": _ignored,
     "math.ceil": _numeric(_ceil),
     "math.floor": _numeric(math.floor),
+    "numpy.ceil": _numeric(_ceil),
+    "numpy.floor": _numeric(math.floor),
+    "builtins.divmod": _divmod,
     "math.sqrt": _numeric(math.sqrt),
     "math.log2": _numeric(_log2),
     "math.gcd": _numeric(math.gcd),

@@ -13,7 +13,7 @@ from memlint.read.pyeval import hydra
 from memlint.read.pyeval.annotations import parameter_options
 from memlint.read.pyeval.argument_parsers import PARSERS, fill, new_parser, own_options, parser_method
 from memlint.read.pyeval.calls import call_function, call_value
-from memlint.read.pyeval.documents import load_document
+from memlint.read.pyeval.documents import load_document, written
 from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.machine import Library, Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, guessed, is_flag, read_words, settle
@@ -43,6 +43,15 @@ def launched_words(machine: Machine) -> tuple[list[Fact], bool]:
     return (list(machine.launch.argv), True) if machine.launch is not None else ([], False)
 
 
+def _document(machine: Machine, root: str, tail: str, call: Call) -> Fact:
+    """`yaml.safe_load(file)`, `json.load(file)`, and `json.loads(text)` of a text that the script itself writes."""
+    given = call.args[0]
+    held = given.known and isinstance(given.value, str) and "{" in given.value
+    if held and root == "json" and tail == "loads" and not any(o.note == "file content" for o in given.origin):
+        return written(given, call.span)
+    return load_document(machine, given, call.span)
+
+
 class CommandLines(Library):
     """Models of command-line parsers and of YAML and JSON loading."""
 
@@ -52,8 +61,10 @@ class CommandLines(Library):
         tail = rest.rpartition(".")[2] or root
         if tail in PARSERS:
             return new_parser(machine, name, call)
+        if (root, tail) == ("asyncio", "run") and call.args:
+            return call.args[0]  # a coroutine is walked where it is called
         if root in _FORMATS and tail in {"safe_load", "load", "full_load", "unsafe_load", "loads"}:
-            return load_document(machine, call.args[0], call.span) if call.args else None
+            return _document(machine, root, tail, call) if call.args else None
         if root not in _CLI_ROOTS:
             return None
         if root == "omegaconf":

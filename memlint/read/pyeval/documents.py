@@ -70,6 +70,16 @@ def _toml(source: Source) -> Fact:
         raise ReadError(f"not TOML: {error}", source.path) from None
 
 
+def written(text: Fact, span: Span) -> Fact:
+    """JSON that the script itself holds as text; its values know the text's place."""
+    import json
+
+    try:
+        return _plain(json.loads(text.value), text.origin[:1] or (Origin(span),))
+    except (ValueError, RecursionError):
+        return opaque("the text is not JSON", "document", (text,), span)
+
+
 def _plain(value: Any, origin: tuple[Origin, ...]) -> Fact:
     if isinstance(value, dict):
         value = Table({key: _plain(item, origin) for key, item in value.items()})

@@ -23,7 +23,7 @@ def omegaconf(machine: Machine, tail: str, call: Call) -> Fact | None:
     if tail == "load" and first is not None:
         return interpolated(load_document(machine, first, call.span))
     if tail in {"create", "structured", "to_container", "to_object", "masked_copy"}:
-        return first if first is not None else fixed(Table(), call.span)
+        return interpolated(first) if first is not None else fixed(Table(), call.span)
     if tail == "from_cli":
         words = list(machine.launch.argv) if machine.launch is not None else []
         table = Table()

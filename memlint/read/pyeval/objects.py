@@ -232,7 +232,7 @@ def _namedtuple(machine: Machine, call: Call) -> Fact | None:
 
 
 _NAMESPACES = ("types.SimpleNamespace", "argparse.Namespace", "easydict.EasyDict", "box.Box", "munch.Munch", "munch.munchify",
-               "ml_collections.ConfigDict", "addict.Dict")  # fmt: skip
+               "ml_collections.ConfigDict", "addict.Dict", "yacs.config.CfgNode")  # fmt: skip
 
 OBJECT_CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "collections.namedtuple": _namedtuple,

@@ -11,6 +11,7 @@ from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import get_item, iterate, set_attribute, set_item
+from memlint.read.pyeval.attempts import attempt
 from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.conditions import condition
 from memlint.read.pyeval.expressions import evaluate
@@ -295,78 +296,6 @@ def _assert(machine: Machine, node: ast.Assert) -> Flow:
     return Flow.NEXT
 
 
-_REQUIRED = frozenset({"torch", "transformers", "datasets", "accelerate", "peft", "trl", "numpy", "tqdm", "lightning",
-                       "pytorch_lightning", "unsloth"})  # fmt: skip
-"""Packages without which a training script does not run: a fallback for one of them is for another version of it."""
-
-
-def _optional_import(node: Any) -> set[str] | None:
-    """The names that a `try` imports from packages that may be missing, when that is caught; None otherwise.
-
-    `try: import flash_attn; attn = "flash_attention_2"` with `except ImportError: attn = "sdpa"` decides by what is installed.
-    """
-    names: set[str] = set()
-    roots: set[str] = set()
-    for statement in node.body:
-        if isinstance(statement, ast.ImportFrom):
-            roots.add((statement.module or "").partition(".")[0] if not statement.level else "torch")
-        elif isinstance(statement, ast.Import):
-            roots.update(alias.name.partition(".")[0] for alias in statement.names)
-        else:
-            continue
-        names.update((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
-    caught = {
-        inner.id
-        for handler in node.handlers
-        for inner in (ast.walk(handler.type) if handler.type is not None else [ast.Name("Exception")])
-        if isinstance(inner, ast.Name)
-    }
-    if not caught & {"ImportError", "ModuleNotFoundError", "Exception"}:
-        return None
-    return names if roots and not roots & _REQUIRED else None
-
-
-def _installed_or_not(machine: Machine, node: Any, imported: set[str]) -> Flow:
-    """A `try` around optional imports: both outcomes. What it imports is there after it, so that its uses are understood."""
-    scope = machine.frame.scope
-    found: dict[str, Any] = {}
-
-    def installed() -> Flow:
-        flow = execute_block(machine, [*node.body, *node.orelse])
-        found.update({name: scope.slots[name] for name in imported if name in scope.slots})
-        return flow
-
-    flow = machine.fork([installed, *(partial(_handle, machine, handler) for handler in node.handlers)])
-    for name, value in found.items():
-        machine.write(scope, name, value)
-    return flow
-
-
-def _try(machine: Machine, node: Any) -> Flow:
-    imported = _optional_import(node)
-    if imported is not None:
-        flow = _installed_or_not(machine, node, imported)
-        final = execute_block(machine, node.finalbody)
-        return final if final is not Flow.NEXT else flow
-    try:
-        flow = execute_block(machine, node.body)
-        if flow is Flow.NEXT and node.orelse:
-            flow = execute_block(machine, node.orelse)
-    except Halted:
-        if not node.handlers:
-            execute_block(machine, node.finalbody)
-            raise
-        flow = machine.fork([partial(_handle, machine, handler) for handler in node.handlers])
-    final = execute_block(machine, node.finalbody)
-    return final if final is not Flow.NEXT else flow
-
-
-def _handle(machine: Machine, handler: ast.ExceptHandler) -> Flow:
-    if handler.name:
-        machine.write(machine.frame.scope, handler.name, opaque("an exception", "exception"))
-    return execute_block(machine, handler.body)
-
-
 def _with(machine: Machine, node: ast.With | ast.AsyncWith) -> Flow:
     depth = len(machine.contexts)
     for item in node.items:
@@ -524,7 +453,7 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Machine, Any], Flow]] = {
     ast.Return: _return,
     ast.Raise: _raise,
     ast.Assert: _assert,
-    ast.Try: _try,
+    ast.Try: attempt,
     ast.With: _with,
     ast.AsyncWith: _with,
     ast.Match: _match,
@@ -540,4 +469,4 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Machine, Any], Flow]] = {
     ast.Continue: lambda machine, node: Flow.CONTINUE,
 }
 if hasattr(ast, "TryStar"):
-    _STATEMENTS[ast.TryStar] = _try
+    _STATEMENTS[ast.TryStar] = attempt
