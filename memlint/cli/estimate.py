@@ -24,6 +24,7 @@ def run(arguments: Sequence[str]) -> int:
     add_formats(parser, ("full", "json", "markdown"))
     add_settings(parser)
     parser.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")
+    counts, arguments = _counts(arguments)
     options = parser.parse_args(arguments)
     paths, texts = from_stdin(options.paths, options.stdin_filename)
     session = Session(configs(options), over_settings(options), texts)
@@ -33,8 +34,15 @@ def run(arguments: Sequence[str]) -> int:
     for path in inputs.files:
         found = session.read(path)
         assessed, broken = session.assess(found)
+        if counts:
+            for assessment in assessed:
+                _scale(assessment, counts, options.format)
+            errors += [*found.errors, *broken] if path in inputs.named else broken
+            continue
         answers += [answer(assessment) for assessment in assessed]
         errors += [*found.errors, *broken] if path in inputs.named else broken
+    if counts:
+        return 2 if errors else 0
     for name, file in options.format or [("full", None)]:
         style = Style() if file else for_stream(sys.stdout)
         if name == "json":
@@ -48,6 +56,38 @@ def run(arguments: Sequence[str]) -> int:
         else:
             sys.stdout.write(text)
     return 2 if errors else 0
+
+
+def _counts(arguments: Sequence[str]) -> tuple[tuple[int, ...], list[str]]:
+    """Several numbers in `--gpus 1,2,4`: these, and the arguments without the option."""
+    kept = list(arguments)
+    counts: tuple[int, ...] = ()
+    for position, argument in enumerate(kept):
+        name, equals, value = argument.partition("=")
+        values = value if equals else kept[position + 1] if position + 1 < len(kept) else ""
+        numbers = values.split(",")
+        if name == "--gpus" and len(numbers) > 1 and all(number.isdecimal() and int(number) > 0 for number in numbers):
+            counts = tuple(map(int, numbers))
+            del kept[position : position + (1 if equals else 2)]
+            break
+    return counts, kept
+
+
+def _scale(assessment: Assessment, counts: Sequence[int], formats: Sequence[tuple[str, str | None]]) -> None:
+    """Print what each of so many GPUs needs, for each strategy: a chart, or a table in Markdown."""
+    from memlint.report import scaling
+    from memlint.scaling import scaled
+
+    rows = scaled(assessment, counts)
+    for name, file in formats or [("full", None)]:
+        if name == "markdown":
+            text = scaling.table(assessment, counts, rows)
+        else:
+            text = scaling.chart(assessment, counts, rows, Style() if file else for_stream(sys.stdout))
+        if file:
+            write_file(file, text)
+        else:
+            sys.stdout.write(text)
 
 
 def answer(assessment: Assessment) -> Answer:
