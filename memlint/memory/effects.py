@@ -36,6 +36,8 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
     ]
     if setup.adapter not in ("", *MODELLED_ADAPTERS):
         found.append(Effect(f"{setup.adapter} adapters are taken to cost what low-rank ones do", (0.15, 0.2), (0.15, 0.2)))
+    if run.value("model.dtype") is None and setup.stack.loads_checkpoint_dtype:
+        found.append(Effect("weights are held in the checkpoint's dtype, which `from_pretrained` takes over", (0.0, 0.0), (0.0, 0.0)))
     if run.value("batch.sequence_length_is_cap") or run.value("batch.sequence_length") is None:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:

@@ -48,7 +48,7 @@ class _Figures:
 
 def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = None) -> Estimate:
     """The peak memory of one rank. Raises `CannotEstimate` when a fact it cannot do without is missing."""
-    figures = [_figures(variant, architecture, gpu) for variant in scenarios(run, gpu)]
+    figures = [_figures(variant, architecture, gpu) for variant in scenarios(run, architecture, gpu)]
     expected = figures[0]
     widening = effects(run, expected.setup)
     allocated = _interval([f.allocated for f in figures], [e.allocated for e in widening])
@@ -127,7 +127,7 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     peaks = tuple(_merged(timeline.peaks(events)))
     replayed = expandable.replay(events) if setup.expandable_segments else allocator.replay(events)
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
-    allocated = max(peak, replayed.allocated)
+    allocated = peak + replayed.slack
     reserved = max(replayed.reserved, allocated)
     required = reserved
     if setup.expandable_segments:

@@ -2,30 +2,69 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import islice, product
+from typing import Any
 
 from memlint.facts import Fact, Status, TrainingRun, fixed
 from memlint.gpus.gpu import Gpu
+from memlint.memory.versions import stack_of
+from memlint.models.architecture import Architecture
 
 MOST = 16
 """Combinations looked at; beyond that the first ones bound the estimate."""
 
 
-def scenarios(run: TrainingRun, gpu: Gpu | None) -> list[TrainingRun]:
-    """Every combination of choices, the expected one (first choices, the card's own branch) first."""
-    open_keys = []
+def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> list[TrainingRun]:
+    """Every combination of choices, the expected one (first choices, the card's own branch) first.
+
+    Facts that one condition decides (`decided_by`) move together; a dtype that only the checkpoint knows is one of its usual ones.
+    """
     decided: dict[str, Fact] = {}
+    together: dict[str, list[str]] = defaultdict(list)
     for key, fact in run.facts.items():
         if fact.status is not Status.CHOICES or not fact.choices:
             continue
         if fact.decided_by == "gpu.bf16" and gpu is not None:
             decided[key] = fixed(fact.choices[0] if gpu.bf16 else fact.choices[-1], note=f"bf16 support of {gpu.name}")
         else:
-            open_keys.append(key)
+            together[fact.decided_by or key].append(key)
     run = run.with_facts(decided) if decided else run
-    if not open_keys:
-        return [run]
-    combinations = product(*(run.facts[key].choices for key in open_keys))
+    options = [_options(run, keys) for keys in together.values()]
+    combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
-        run.with_values(dict(zip(open_keys, values, strict=True)), "one of its choices") for values in islice(combinations, MOST)
+        loaded
+        for values in combined
+        for loaded in _loaded(run.with_values(values, "one of its choices") if values else run, architecture)
     ]
+
+
+def _options(run: TrainingRun, keys: list[str]) -> list[dict[str, Any]]:
+    """The joint values of facts that one condition decides."""
+    count = max(len(run.facts[key].choices) for key in keys)
+    return [{key: (c := run.facts[key].choices)[min(index, len(c) - 1)] for key in keys} for index in range(count)]
+
+
+def _loaded(run: TrainingRun, architecture: Architecture) -> list[TrainingRun]:
+    """The run with the dtype of its checkpoint where `from_pretrained` takes it over (transformers 5, no dtype given).
+
+    Checkpoints whose dtype no source gives are float32 or bfloat16; without autocast the dtype is the precision, too.
+    """
+    if _known(run, "model.dtype") or not stack_of(run).loads_checkpoint_dtype:
+        return [run]
+    dtypes = (architecture.dtype,) if architecture.dtype else ("float32", "bfloat16")
+    if not _known(run, "precision"):
+        return [run.with_values({"model.dtype": d, "precision": PRECISIONS.get(d, "fp32")}, CHECKPOINT) for d in dtypes]
+    if not str(run.value("precision")).endswith("-mixed"):
+        return [run]
+    return [run.with_values({"model.dtype": dtype}, CHECKPOINT) for dtype in dtypes]
+
+
+CHECKPOINT = "the checkpoint's dtype"
+PRECISIONS = {"float32": "fp32", "bfloat16": "bf16-true", "float16": "fp16-true"}
+"""The precision of a loop without autocast, by the dtype of its weights."""
+
+
+def _known(run: TrainingRun, key: str) -> bool:
+    fact = run.facts.get(key)
+    return fact is not None and fact.known and fact.value is not None

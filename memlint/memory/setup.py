@@ -161,8 +161,6 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     dtype = facts.get("model.dtype", None)
     if dtype is None:
         dtype = "float32" if mixed or precision == "fp32" else ("bfloat16" if precision == "bf16-true" else "float16")
-        if mixed and architecture.dtype and stack.loads_checkpoint_dtype:
-            dtype = architecture.dtype
         assumed.append(f"weights held in {dtype}: nothing states model.dtype")
     weight = ITEMSIZES.get(dtype)
     if weight is None:
