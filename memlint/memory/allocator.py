@@ -31,9 +31,10 @@ class DoesNotComplete(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay reached. `allocated` counts whole blocks, unsplit tails included, as `torch.cuda.max_memory_allocated` does."""
+    """What a replay reached. `slack` are the unsplit tails of the large blocks at their peak, which `torch.cuda.max_memory_allocated`
+    counts as allocated."""
 
-    allocated: int
+    slack: int
     reserved: int
 
 
@@ -57,15 +58,14 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     bytes do not suffice.
     """
     loading, states, steady = cut(events)
-    little = small_bytes(events)
-    small = -(-little // SMALL_SEGMENT) * SMALL_SEGMENT
+    small = -(-small_bytes(events) // SMALL_SEGMENT) * SMALL_SEGMENT
     limit = None if capacity is None else capacity - small
     sizes, aside = events.sizes, events.aside
     main: list[tuple[int, int, _Block]] = []
     other: list[tuple[int, int, _Block]] = []
     live: dict[int, _Block] = {}
     waiting: deque[_Block] = deque()
-    reserved = allocated = peak_reserved = peak_allocated = next_address = 0
+    reserved = allocated = wanted = peak_reserved = peak_allocated = slack = next_address = 0
     steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
     for event in chain(*steps):
         if event > 0:
@@ -96,12 +96,15 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                 insort(cached, (rest, tail.address, tail))
             block.free = False
             allocated += block.size
+            wanted += size
             if allocated > peak_allocated:
                 peak_allocated = allocated
+                slack = allocated - wanted
             live[event] = block
         else:
             block = live.pop(-event)
             allocated -= block.size
+            wanted -= sizes[-event]
             if -event in aside:
                 cached = other
                 waiting.append(block)
@@ -126,7 +129,7 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                     after.next.previous = block
             block.free = True
             insort(cached, (block.size, block.address, block))
-    return Replay(peak_allocated + little, peak_reserved + small)
+    return Replay(slack, peak_reserved + small)
 
 
 def cut(events: Events) -> tuple[list[int], list[int], list[int]]:

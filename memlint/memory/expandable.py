@@ -92,7 +92,7 @@ def replay(events: Events) -> Replay:
     sizes, aside = events.sizes, events.aside
     main, other = _Segment(), _Segment()
     live: dict[int, _Block] = {}
-    allocated = peak = 0
+    allocated = wanted = peak = slack = 0
     loading, states, steady = cut(events)
     steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
     for event in chain(*steps):
@@ -100,10 +100,12 @@ def replay(events: Events) -> Replay:
             block = (other if event in aside else main).allocate(sizes[event])
             live[event] = block
             allocated += block.size
-            peak = max(peak, allocated)
+            wanted += sizes[event]
+            if allocated > peak:
+                peak, slack = allocated, allocated - wanted
         else:
             block = live.pop(-event)
             allocated -= block.size
+            wanted -= sizes[-event]
             (other if -event in aside else main).release(block)
-    small = small_bytes(events)
-    return Replay(peak + small, main.mapped + other.mapped + small)
+    return Replay(slack, main.mapped + other.mapped + small_bytes(events))
