@@ -53,10 +53,11 @@ def _pooled(m: Machine, model: Model, hidden: Tensor) -> Tensor:
 def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor]:
     """Cross entropy over materialised logits. `kept` is what the model's output object holds during backward."""
     if setup.logits_mean:
-        numel, itemsize = logits.numel, logits.itemsize
+        numel = logits.numel
         kept = [ops.cast(m, logits, FP32) if setup.stack.upcasts_in_model else logits]
         del logits
-        out = m.new(1, kept[0].itemsize)
+        itemsize = kept[0].itemsize
+        out = m.new(1, itemsize)
         value = m.tape.record(out, (kept[0],), lambda g: (m.new(numel, itemsize),))
         return [value, *kept]  # a script that takes the mean of the logits has the model's output in a variable
     if setup.ce_chunk_tokens:
