@@ -54,6 +54,7 @@ SPARSE = {
     "mixtral": Sparse(keeps_float=True, normalises=True, listed=("gate", "w1", "w3", "w2")),
     "qwen2_moe": Sparse(shared="gated", adapted=False, style=Style(qkv_bias=True, out_bias=False)),
     "qwen3_moe": Sparse(style=Style(qk_norm="head")),
+    "qwen3_vl_moe_text": Sparse(adapted=False, normalises=True, style=Style(qk_norm="head")),
     "olmoe": Sparse(style=Style(qk_norm="full")),
     "granitemoe": Sparse("late_softmax", adapted=False, style=Style(scales_embedding=True, scales_residual=True, scales_logits=True)),
     "deepseek_v2": Sparse("deepseek_v2", True, False, "plain", attention=mla.latent_attention),

@@ -1,0 +1,267 @@
+"""Vision transformers: image classifiers and the towers of vision-language models.
+
+Read in transformers 5.24 `models/<type>/modeling_<type>.py`: ViT, DeiT, DINOv2, BEiT, CLIP, SigLIP, Pixtral, InternVL and the Qwen-VL line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from memlint.memory import ops
+from memlint.memory.attention import Shape, attend
+from memlint.memory.build import Builder
+from memlint.memory.families import parts
+from memlint.memory.families.model import Block, Model, Stage
+from memlint.memory.linear import apply
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import FP32, Parameter, Tensor
+from memlint.models.architecture import Architecture
+
+Norm = Callable[[Machine, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a vision transformer is put together."""
+
+    names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2")
+    """Projections of queries, keys and values (one name: fused), output, then the MLP (three names: gated)."""
+    tokens: int = 1
+    """Learned tokens in front of the patches."""
+    rms: bool = False
+    qkv_bias: bool = True
+    key_bias: bool = True
+    out_bias: bool = True
+    mlp_bias: bool = True
+    patch_bias: bool = True
+    positions: str = "learned"
+    """learned (a parameter), table (an embedding), rotary, both."""
+    scales: bool = False
+    """Each branch is multiplied by a learned vector (LayerScale)."""
+    norm_before: bool = False
+    norm_after: bool = True
+    """A normalisation behind the last block."""
+    frames: int = 1
+    """Frames that one patch spans."""
+    head: bool = False
+    """Attention pooling behind the tower (SigLIP)."""
+    mask_token: bool = False
+
+
+_QWEN = Style(("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="both", norm_after=False, frames=2)
+
+STYLES = {
+    "vit": Style(),
+    "deit": Style(tokens=2),
+    "dinov2": Style(scales=True, mask_token=True),
+    "beit": Style(scales=True, key_bias=False),
+    "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
+                               norm_before=True),
+    "siglip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table", head=True),
+    "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
+                     out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False),
+    "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True),
+    "qwen2_vl": Style(("qkv", "proj", "fc1", "fc2"), 0, positions="rotary", patch_bias=False, norm_after=False, frames=2),
+    "qwen2_5_vl": Style(("qkv", "proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, positions="rotary", patch_bias=False,
+                        norm_after=False, frames=2),
+    "qwen3_vl": _QWEN, "qwen3_vl_moe": _QWEN, "qwen3_5": _QWEN, "qwen3_5_moe": _QWEN, "qwen3_5_vision": _QWEN,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Tower:
+    """A built vision transformer. `images` and `patches` (tokens of one image) hold for the current step."""
+
+    hidden: int
+    embed: Callable[[Machine], Tensor]
+    blocks: list[Block]
+    finish: Norm
+    images: int = 1
+    patches: int = 0
+    tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """Tokens of all images."""
+        return self.images * self.patches
+
+
+def build(b: Builder, a: Architecture, layers: int) -> Model:
+    """An image classifier."""
+    b.enter_layer(-1)
+    tower = tower_of(b, a.config, a.model_type, b.setup.media.image_size, layers, with_layers=True)
+    b.enter_layer(-1)
+    labels = b.setup.num_labels
+    averaged = a.model_type in ("dinov2", "dinov2_with_registers")
+    width = 2 * tower.hidden if averaged else tower.hidden
+    classifier = b.linear("classifier", width, labels, bias=True)
+
+    def embed(m: Machine, context: Tensor | None) -> Tensor:
+        tower.images, m.sequence, m.mask = m.batch, tower.patches, None
+        return tower.embed(m)
+
+    def classify(m: Machine, x: Tensor) -> Tensor:
+        return apply(m, classifier, Tensor(x.storage, m.batch * width, x.itemsize, x.node, x.index))
+
+    return Model([Stage(embed, tower.blocks, tower.finish)], classify, None, tower.hidden, labels, causal=False)
+
+
+def _side(config: Mapping[str, Any], key: str, otherwise: int) -> int:
+    """A size that is given once or per dimension."""
+    value = config.get(key) or otherwise
+    return int(value[0] if isinstance(value, (list, tuple)) else value)
+
+
+def tower_of(b: Builder, config: Mapping[str, Any], kind: str, image_size: int, layers: int = 0, with_layers: bool = False) -> Tower:
+    """Build the tower of a vision configuration; its blocks belong to no layer of the text model unless `with_layers`."""
+    style = STYLES[kind]
+    hidden = int(config.get("embed_dim" if kind == "qwen2_vl" else "hidden_size") or config.get("embed_dim") or 768)
+    patch = _side(config, "patch_size", 16)
+    own_size = _side(config, "image_size", 224)
+    side = image_size or own_size
+    channels = int(config.get("num_channels") or config.get("in_channels") or 3)
+    patches = (side // patch) ** 2 + style.tokens
+    depth = layers or int(config.get("depth") or config.get("num_hidden_layers") or 12)
+    pixels = channels * style.frames * patch * patch
+    tokens = [b.parameter(name, "token", (hidden,)) for name in ("cls_token", "distillation_token")[: style.tokens]]
+    if style.mask_token and config.get("use_mask_token", True):
+        b.parameter("mask_token", "token", (hidden,))
+    if kind == "internvl_vision" and config.get("use_mask_token"):
+        b.parameter("mask_token", "token", (hidden,))
+    weight = b.parameter("patch_embedding", "conv", (hidden, pixels))
+    bias = b.vector("patch_embedding.bias", hidden) if style.patch_bias else None
+    grid = int(config.get("num_position_embeddings") or (own_size // patch) ** 2 + style.tokens)
+    absolute = config.get("use_absolute_position_embeddings", kind != "beit")
+    places = b.parameter("position_embedding", "embedding", (grid, hidden)) if style.positions != "rotary" and absolute else None
+    before = _norm(b, style, "pre_layrnorm", hidden) if style.norm_before else None
+    tower = Tower(hidden, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
+    for index in range(depth):
+        if with_layers:
+            b.enter_layer(index)
+        tower.blocks.append(_block(b, config, style, tower))
+    if with_layers:
+        b.enter_layer(-1)
+    after = _norm(b, style, "post_layernorm", hidden) if style.norm_after and not config.get("use_mean_pooling") else None
+    if style.head and config.get("vision_use_head", True):
+        _pooling_head(b, config, hidden)
+    dropout = float(config.get("hidden_dropout_prob") or 0.0)
+    heads = int(config.get("num_attention_heads") or config.get("num_heads") or 12)
+
+    def embed(m: Machine) -> Tensor:
+        count = tower.images * (tower.patches - style.tokens)
+        x = m.new(tower.images * channels * style.frames * side * side, b.setup.weight_itemsize)
+        x = ops.convolution(m, x, weight, bias, count * hidden)
+        if tokens:
+            x = ops.concat(m, (*(_spread(m, token, tower.images * hidden) for token in tokens), x))
+        if places is not None:
+            x = ops.add(m, x, places)
+        if m.input_grads and x.node is None:
+            x = m.tape.leaf(x)
+        if style.positions in ("rotary", "both"):
+            size = tower.rows * hidden // heads
+            tower.tables[:] = [(m.new(size, FP32), m.new(size, FP32))]
+        x = ops.dropout(m, x, dropout)
+        return before(m, x) if before is not None else x
+
+    tower.embed = embed
+    if after is not None:
+        tower.finish = after
+    return tower
+
+
+def _spread(m: Machine, token: Parameter, numel: int) -> Tensor:
+    """A learned token for every image: an expanded view."""
+    few, itemsize = token.numel, token.itemsize
+    view = Tensor(token.storage, numel, itemsize)
+    return m.tape.record(view, (token,), lambda g: (m.new(few, itemsize),))
+
+
+def _norm(b: Builder, style: Style, name: str, width: int) -> Norm:
+    weight = b.norm(name, width)
+    if style.rms:
+        return lambda m, x: parts.rms_norm(m, x, weight, width)
+    bias = b.vector(f"{name}.bias", width)
+    return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
+
+
+def _pooling_head(b: Builder, config: Mapping[str, Any], hidden: int) -> None:
+    """`SiglipMultiheadAttentionPoolingHead`: there, but its result is not used by the models above it."""
+    inner = int(config.get("intermediate_size") or 4 * hidden)
+    b.parameter("probe", "token", (hidden,))
+    b.parameter("in_proj_weight", "attention", (3 * hidden, hidden))
+    b.vector("in_proj_bias", 3 * hidden)
+    b.linear("out_proj", hidden, hidden, bias=True)
+    b.norm("layernorm", hidden)
+    b.vector("layernorm.bias", hidden)
+    b.linear("fc1", hidden, inner, bias=True)
+    b.linear("fc2", inner, hidden, bias=True)
+
+
+def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) -> Block:
+    """Pre-norm attention and MLP."""
+    hidden = tower.hidden
+    heads = int(config.get("num_attention_heads") or config.get("num_heads") or 12)
+    inner = int(config.get("intermediate_size") or hidden * float(config.get("mlp_ratio") or 4))
+    if "embed_dim" in config and "mlp_ratio" in config and "depth" in config:
+        inner = int(hidden * float(config["mlp_ratio"]))
+    act = str(config.get("hidden_act") or "gelu")
+    fused = len(style.names) == 4 or style.names[0] == "qkv"
+    qkv_names = style.names[:1] if fused else style.names[:3]
+    out_name, *mlp_names = style.names[len(qkv_names) :]
+    qkv_bias = style.qkv_bias and bool(config.get("qkv_bias", config.get("attention_bias", True)))
+    drop = float(config.get("attention_dropout") or config.get("attention_probs_dropout_prob") or 0.0)
+    dropout = float(config.get("hidden_dropout_prob") or 0.0)
+    first = _norm(b, style, "layer_norm1", hidden)
+    b.parent = "attn"
+    if fused:
+        qkv = [b.linear(qkv_names[0], hidden, 3 * hidden, qkv_bias)]
+    else:
+        qkv = [b.linear(n, hidden, hidden, qkv_bias and (style.key_bias or n != "k_proj")) for n in qkv_names]
+    out = b.linear(out_name, hidden, hidden, style.out_bias)
+    scales = [b.vector(f"layer_scale{i}", hidden, "scale") for i in (1, 2)] if style.scales else []
+    second = _norm(b, style, "layer_norm2", hidden)
+    b.parent = "mlp"
+    mlp = [b.linear(n, hidden, inner, style.mlp_bias) for n in mlp_names[:-1]]
+    down = b.linear(mlp_names[-1], inner, hidden, style.mlp_bias)
+
+    def attention(m: Machine, x: Tensor) -> Tensor:
+        if fused:
+            each = x.numel
+            q, k, v = ops.split(m, apply(m, qkv[0], x), (each, each, each))
+        else:
+            q, k, v = (apply(m, projection, x) for projection in qkv)
+        if style.positions in ("rotary", "both"):
+            q, k = (_turned(m, t, tower) for t in (q, k))
+        head_dim = hidden // heads
+        shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, drop, causal=False,
+                      float32_softmax=style.rms or fused)
+        kept, m.mask = m.mask, None
+        mixed = attend(m, q, k, v, shape)
+        m.mask = kept
+        del q, k, v
+        return apply(m, out, mixed)
+
+    def feed_forward(m: Machine, x: Tensor) -> Tensor:
+        if len(mlp) == 2:
+            return parts.gated_mlp(m, x, mlp[0], mlp[1], down, act)
+        return parts.mlp(m, x, mlp[0], down, act)
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        mixed = ops.dropout(m, attention(m, first(m, x)), dropout)
+        if scales:
+            mixed = ops.mul(m, mixed, scales[0])
+        x = ops.add(m, mixed, x)
+        fed = ops.dropout(m, feed_forward(m, second(m, x)), dropout)
+        if scales:
+            fed = ops.mul(m, fed, scales[1])
+        return ops.add(m, fed, x)
+
+    return block
+
+
+def _turned(m: Machine, x: Tensor, tower: Tower) -> Tensor:
+    """Rotary positions in float32, cast back (`apply_rotary_pos_emb_vision`)."""
+    dtype = x.itemsize
+    return ops.cast(m, parts.rotate(m, ops.cast(m, x, FP32), *tower.tables[-1]), dtype)

@@ -1,0 +1,199 @@
+"""Vision-language models: a vision tower and a projector in front of a text decoder that has a page of its own.
+
+Read in transformers 5.24 `models/<type>/modeling_<type>.py`. The tower runs only when a run states images (`batch.images`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from memlint.memory import ops
+from memlint.memory.build import Builder
+from memlint.memory.checkpointing import checkpointed
+from memlint.memory.families import parts
+from memlint.memory.families.model import Model, Stage
+from memlint.memory.families.vision import STYLES, Tower, tower_of
+from memlint.memory.linear import Linear, apply
+from memlint.memory.machine import Machine
+from memlint.memory.result import CannotEstimate
+from memlint.memory.tensor import BYTE, Tensor
+from memlint.models import from_config
+from memlint.models.architecture import Architecture
+
+Projector = Callable[[Machine, Tensor], Tensor]
+
+MERGES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"}
+"""Types whose projector merges `spatial_merge_size` squared patches into one token."""
+
+
+def build(b: Builder, a: Architecture, layers: int) -> Model:
+    """Tower, projector and decoder."""
+    b.enter_layer(-1)
+    vision = a.config.get("vision_config")
+    if not isinstance(vision, Mapping):
+        raise CannotEstimate(f"no vision configuration in {a.name}")
+    media = b.setup.media
+    b.frozen = not media.vision_trained
+    tower = tower_of(b, vision, _kind(vision, a.model_type), media.image_size or _dynamic_side(vision, media.max_pixels))
+    b.frozen = not media.aligner_trained
+    project, merged = _projector(b, a, vision, tower)
+    b.frozen = not media.language_trained
+    model = _text(b, a, layers)
+    b.frozen = False
+    if media.images:
+        stage = model.stages[0]
+        model.stages[0] = Stage(_with_images(b, tower, project, merged, model.hidden, stage.embed), stage.blocks, stage.finish)
+    return model
+
+
+def _kind(vision: Mapping[str, Any], model_type: str) -> str:
+    kind = str(vision.get("model_type") or "")
+    for name in (kind, model_type):
+        if name in STYLES:
+            return name
+    raise CannotEstimate(f"no memory page for vision tower {kind or model_type!r}")
+
+
+def _dynamic_side(vision: Mapping[str, Any], max_pixels: int) -> int:
+    """The square image that a pixel cap allows, a multiple of the merged patch."""
+    if not max_pixels:
+        return 0
+    patch = int(vision.get("patch_size") or 14) * int(vision.get("spatial_merge_size") or 1)
+    return max(int(max_pixels**0.5) // patch, 1) * patch
+
+
+def text_of(a: Architecture) -> Architecture:
+    """The text decoder's architecture."""
+    config = a.config.get("text_config")
+    inner = dict(config) if isinstance(config, Mapping) else {}
+    inner.setdefault("tie_word_embeddings", a.tied)
+    text = from_config(inner, a.name)
+    return text
+
+
+def _text(b: Builder, a: Architecture, layers: int) -> Model:
+    """The decoder from its own page."""
+    from memlint.memory.families import page_of
+
+    text = text_of(a)
+    b.model_type = text.model_type
+    return page_of(text.model_type, "transformers")(b, text, layers)
+
+
+def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: Tower) -> tuple[Projector, int]:
+    """The projector, and how many patches become one token."""
+    text = text_of(a)
+    hidden, width = text.hidden_size or 0, tower.hidden
+    kind = a.model_type
+    if kind in MERGES:
+        side = int(vision.get("spatial_merge_size") or 2)
+        return _merger(b, kind, vision, width, side * side), side * side
+    if kind == "gemma3":
+        weight = b.parameter("mm_input_projection_weight", "projector", (width, hidden))
+        norm = b.norm("mm_soft_emb_norm", width)
+        tokens = int(a.config.get("mm_tokens_per_image") or 256)
+        pool = max(tower.patches // tokens, 1)
+
+        def soft(m: Machine, x: Tensor) -> Tensor:
+            x = parts.gemma_norm(m, _pooled(m, x, pool), norm, width)
+            return ops.matmul(m, x, weight, x.numel // width * hidden)
+
+        return soft, pool
+    if kind == "paligemma":
+        linear = b.linear("linear", width, int(vision.get("projection_dim") or hidden), bias=True)
+        return lambda m, x: apply(m, linear, x), 1
+    bias = bool(a.config.get("multimodal_projector_bias", True))
+    if kind == "mistral3":
+        side = int(a.config.get("spatial_merge_size") or 2)
+        norm = b.norm("norm", width)
+        merging = b.linear("merging_layer", width * side * side, width)
+        pair = (b.linear("linear_1", width, hidden, bias=bias), b.linear("linear_2", hidden, hidden, bias=bias))
+
+        def merge(m: Machine, x: Tensor) -> Tensor:
+            return _two(m, apply(m, merging, ops.copy(m, parts.rms_norm(m, x, norm, width))), pair)
+
+        return merge, side * side
+    if kind == "internvl":
+        side = int(1 / float(a.config.get("downsample_ratio") or 0.5))
+        wide = width * side * side
+        weight, shift = b.norm("layer_norm", wide), b.vector("layer_norm.bias", wide)
+        pair = (b.linear("linear_1", wide, hidden, bias=True), b.linear("linear_2", hidden, hidden, bias=True))
+        return lambda m, x: _two(m, parts.layer_norm(m, ops.copy(m, x), weight, shift, wide), pair), side * side
+    pair = (b.linear("linear_1", width, hidden, bias=bias), b.linear("linear_2", hidden, hidden, bias=bias))
+    return lambda m, x: _two(m, x, pair), 1
+
+
+def _two(m: Machine, x: Tensor, pair: tuple[Linear, Linear]) -> Tensor:
+    return apply(m, pair[1], ops.unary(m, apply(m, pair[0], x)))
+
+
+def _pooled(m: Machine, x: Tensor, pool: int) -> Tensor:
+    """Average pooling over `pool` patches."""
+    return ops.sum_groups(m, x, x.numel // pool)
+
+
+def _merger(b: Builder, kind: str, vision: Mapping[str, Any], width: int, unit: int) -> Projector:
+    """`PatchMerger` of the Qwen-VL line; Qwen3-VL has one more for each deep feature."""
+    wide = width * unit
+    out = int(vision.get("out_hidden_size") or vision.get("hidden_size") or width)
+    names = ("mlp_0", "mlp_2") if kind.startswith("qwen2") else ("linear_fc1", "linear_fc2")
+    rms = kind == "qwen2_5_vl"
+    deep = len(vision.get("deepstack_visual_indexes") or ()) if kind.startswith("qwen3_vl") else 0
+
+    def one(norm_width: int) -> Projector:
+        weight = b.norm("norm", norm_width)
+        shift = None if rms else b.vector("norm.bias", norm_width)
+        pair = (b.linear(names[0], wide, wide, bias=True), b.linear(names[1], wide, out, bias=True))
+
+        def run(m: Machine, x: Tensor) -> Tensor:
+            normed = parts.rms_norm(m, x, weight, norm_width) if rms else parts.layer_norm(m, x, weight, shift, norm_width)
+            return _two(m, normed, pair)
+
+        return run
+
+    merger = one(width)
+    for _ in range(deep):
+        one(wide)
+    return merger
+
+
+def _with_images(
+    b: Builder,
+    tower: Tower,
+    project: Projector,
+    merged: int,
+    hidden: int,
+    embed: Callable[[Machine, Tensor | None], Tensor],
+) -> Callable[[Machine, Tensor | None], Tensor]:
+    """The text model's embedding with image features scattered into it."""
+    setup = b.setup
+
+    def run(m: Machine, context: Tensor | None) -> Tensor:
+        x = embed(m, context)
+        tower.images = m.batch * setup.media.images
+        states = tower.embed(m)
+        for block in tower.blocks:
+            if setup.checkpointing == "full":
+                states = checkpointed(m, setup, None, block, states, None, -1)
+            else:
+                states = block(m, states, None)
+        features = project(m, tower.finish(m, states))
+        del states
+        return _scattered(m, x, features)
+
+    return run
+
+
+def _scattered(m: Machine, x: Tensor, features: Tensor) -> Tensor:
+    """`inputs_embeds.masked_scatter(mask, features)`: keeps the mask; backward masks and picks."""
+    mask = m.new(m.tokens, BYTE)
+    out = m.new(x.numel, x.itemsize)
+    nx, nf, itemsize = x.numel, features.numel, x.itemsize
+    need_x, need_f = x.node is not None, features.node is not None
+
+    def rule(g: Tensor) -> tuple[Tensor | None, ...]:
+        return m.new(nx, itemsize) if need_x else None, m.new(nf, itemsize) if need_f else None
+
+    return m.tape.record(out, (x, features), rule, (mask.storage,))
