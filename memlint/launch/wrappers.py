@@ -132,6 +132,8 @@ def _outer(words: tuple[Fact, ...], bare: Bare) -> None:
         given = replace(word, value=value) if equals else following
         if name in ("mpirun", "mpiexec") and option in ("-np", "-n", "--np") and given is not None:
             bare.processes, bare.tasks = given, True
+        elif name in ("mpirun", "mpiexec") and option in ("-H", "--host", "-host", "-hosts") and given is not None and given.known:
+            bare.allocation.setdefault("--nodes", replace(given, value=str(len(text(given).split(",")))))
         elif option in ("-e", "--env", "-x") and given is not None and "=" in text(given):
             variable, _, setting = text(given).partition("=")
             bare.env[variable] = replace(given, value=setting)

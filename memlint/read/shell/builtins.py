@@ -5,10 +5,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from memlint.facts import Status
+from memlint.read.shell.arithmetic import NotArithmetic, evaluate
 from memlint.read.shell.expand import Expander
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import Assignment
@@ -35,19 +37,22 @@ def declare(
     if local and world.locals:
         for target in (*names, *(a.name for a in assignments)):
             world.locals[-1].setdefault(target, world.variables.get(target))
+    if any("A" in option for option in options):
+        for target in (*names, *(a.name for a in assignments)):
+            world.keyed.setdefault(target, {})
     for assignment in assignments:
         walk.assign(assignment, world, text)
     for word in words:
         # `export $NAME=value` and `export "A=b"` come as words, not as assignments.
         target, equals, _ = raw_text(word).partition("=")
         if equals and target.isidentifier():
-            world.assign(target, _after(word, len(target) + 1))
+            world.assign(target, after(word, len(target) + 1))
     if name == "export" or any("x" in option for option in options):
         world.exported.update(names, (a.name for a in assignments))
     return [world]
 
 
-def _after(value: Value, count: int) -> Value:
+def after(value: Value, count: int) -> Value:
     """The value without its first `count` characters."""
     pieces: list[Piece] = []
     for piece in value:
@@ -66,9 +71,14 @@ def let(expression: Value, world: World, expander: Expander, text: Text) -> bool
         return False
     name, operator, right = match.groups()
     world.assign(name, unknown_value(f"${name} is counted", f"${name}", None, -1))
-    if operator == "=" and right.strip().isdigit():
-        world.assign(name, computed(right.strip(), expression))
+    if operator == "=":
+        with suppress(NotArithmetic, RecursionError):
+            world.assign(name, computed(str(evaluate(right, _refuse)), expression))
     return True
+
+
+def _refuse(name: str) -> int:
+    raise NotArithmetic(name)
 
 
 def _let(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
@@ -158,11 +168,23 @@ def _read(walk: Walk, words: Array, given: Value | None, world: World, text: Tex
             skip = word[-1:] in "dpntuN" and len(word) == 2
         elif word.isidentifier():
             names.append(word)
-    for name in names or ["REPLY"]:
+    line = text_of(given) if given is not None else None
+    fields = line.split(maxsplit=len(names) - 1) if line and len(names) > 1 else []
+    for position, name in enumerate(names or ["REPLY"]):
         if given is not None and len(names) == 1 and not array:
             world.assign(name, given)
+        elif given is not None and fields and not array:
+            world.assign(name, computed(fields[position] if position < len(fields) else "", given))
         else:
             world.assign(name, unknown_value(f"${name} is read when the script runs", f"${name}", None, -1))
+    return [world]
+
+
+def _printf(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+    """`printf -v NAME FORMAT VALUE` sets a variable."""
+    texts = [text_of(word) for word in words]
+    if len(words) == 4 and texts[0] == "-v" and texts[1] and texts[2] in ("%s", "%d"):
+        world.assign(texts[1], words[3])
     return [world]
 
 
@@ -185,5 +207,6 @@ TABLE: dict[str, Builtin] = {
     "unset": _unset,
     "read": _read,
     "let": _let,
+    "printf": _printf,
     **dict.fromkeys((":", "[", "test", "true", "false", "trap", "wait", "shopt", "ulimit", "umask", "popd"), _nothing),
 }

@@ -12,7 +12,7 @@ from memlint.read.shell.expand import MAX_FIELDS
 from memlint.read.shell.printing import WrittenFile
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import Assignment, ShellError, Simple
-from memlint.read.shell.value import Array, Joined, Lines, Value, bounded, fact_of, text_of
+from memlint.read.shell.value import Array, Joined, Lines, Piece, Value, bounded, fact_of, raw_text, text_of
 from memlint.source import Span
 
 MAX_CALLS = 20
@@ -57,7 +57,7 @@ def evaluate(
     Raises `ShellError` where bash would refuse the text.
     """
     walk = Walk(path, follow, Script(), 0)
-    world = World(dict(environment or {}), set(environment or {}), directory=directory)
+    world = World(dict(environment or {}), exported=set(environment or {}), directory=directory)
     walk.text_in(text, [world])
     return walk.script
 
@@ -75,6 +75,9 @@ class Walk(Control):
         """Carry out one assignment."""
         name = assignment.name
         held = world.variables.get(name)
+        if name in world.keyed and (isinstance(assignment.value, tuple) or assignment.index is not None):
+            self._assign_keyed(assignment, world, text)
+            return
         if isinstance(assignment.value, tuple):
             elements = [value for word in assignment.value for value in self.expander.fields(word, world, text)]
             before = held if isinstance(held, list) else [held] if held else []
@@ -92,6 +95,22 @@ class Walk(Control):
             world.assign(name, bounded([*(held or ()), *value]))
         else:
             world.assign(name, value)
+
+    def _assign_keyed(self, assignment: Assignment, world: World, text: Text) -> None:
+        """`M=([a]=1 [b]=2)` and `M[a]=1` of an associative array."""
+        entries = dict(world.keyed[assignment.name]) if assignment.append or assignment.index is not None else {}
+        if isinstance(assignment.value, tuple):
+            for word in assignment.value:
+                value = self.expander.value(word, world, text)
+                name, bracket, _ = raw_text(value).removeprefix("[").partition("]=")
+                if bracket:
+                    entries[name] = builtins.after(value, len(name) + 3)
+        else:
+            index = (assignment.index or "").strip("\"'")
+            key = index if "$" not in index else self.expander.index(index, world)
+            if key is not None:
+                entries[key] = self.expander.value(assignment.value, world, text)
+        world.keyed[assignment.name] = entries
 
     def simple(self, node: Simple, world: World, text: Text) -> list[World]:
         self.steps += 1
@@ -122,6 +141,11 @@ class Walk(Control):
         if self._runs_text(words, scope, text):
             return [world]
         span = text.span(node.start, node.end)
+        given = self.printer.given(node.redirects, world, text) if (name or "").rpartition("/")[2].startswith("python") else None
+        if given is not None and (len(words) == 1 or text_of(words[1]) == "-") and span is not None:
+            program = f"heredoc_{span.line}.py"  # `python - <<EOF`: a script of its own
+            self.script.written.append(WrittenFile(program, Joined((*given, Piece("\n")), holes=False)))
+            words = [words[0], (Piece(program),), *words[2:]]
         if span is not None:
             self._note(words, scope, span)
         return [world]
@@ -166,6 +190,11 @@ class Walk(Control):
             link = texts[option] if option < len(texts) else None
             return link is not None and self._walk_file(link, words[option + 1 :], words[:index], world)
         first = texts[0] or ""
+        if first in ("ssh", "tmux", "sbatch") and (command := _wrapped(first, words)) is not None:
+            inner = world.copy()
+            inner.wrapper = (*world.wrapper, *words[:-1])
+            self._walk_joined(command, inner)
+            return True
         return first.endswith((".sh", ".bash")) and self._walk_file(first, words[1:], [], world)
 
     def _walk_joined(self, value: Value, world: World) -> None:
@@ -206,13 +235,17 @@ class Walk(Control):
 
     def _walk_file(self, link: str, arguments: Array, wrapper: Array, world: World) -> bool:
         """`bash FILE ARGUMENTS` in a shell of its own, which sees what is exported."""
-        lines = self.follow(link, world.directory) if self.depth < 4 else None
+        if self.depth >= 4:
+            return False
+        lines: Text | None = next((file.text for file in reversed(self.script.written) if file.path == link), None)
+        lines = lines or self.follow(link, world.directory)
         if lines is None:
             return False
         known = None if any(passes(value) for value in arguments) else arguments
-        inner = World({n: v for n, v in world.variables.items() if n in world.exported}, set(world.exported), known)
+        passed = {n: v for n, v in world.variables.items() if n in world.exported}
+        inner = World(passed, exported=set(world.exported), arguments=known)
         inner.wrapper, inner.directory = (*world.wrapper, *wrapper), world.directory
-        walk = Walk(lines.path, self.follow, self.script, self.depth + 1)
+        walk = Walk(lines.path if isinstance(lines, Lines) else link, self.follow, self.script, self.depth + 1)
         walk.steps = self.steps
         try:
             walk.text_in(lines, [inner])
@@ -241,3 +274,15 @@ class Walk(Control):
                 tuple(fact_of(word, span) for word in world.wrapper),
             )
         )
+
+
+def _wrapped(first: str, words: Array) -> Value | None:
+    """The command text of `ssh host "..."`, `tmux new -d "..."` and `sbatch --wrap="..."`."""
+    if first != "sbatch":
+        return words[-1] if len(words) > 2 and " " in raw_text(words[-1]) else None
+    for index, word in enumerate(words):
+        if raw_text(word).startswith("--wrap="):
+            return builtins.after(word, len("--wrap="))
+        if raw_text(word) == "--wrap" and index + 1 < len(words):
+            return words[index + 1]
+    return None

@@ -159,15 +159,44 @@ class Expander:
             return (Piece(self.path),)
         if name == "PWD":
             return (Piece(world.directory or "."),)
+        if name in world.keyed:
+            entries = world.keyed[name]
+            if index in ("@", "*"):
+                return list(entries.values())
+            key = index if "$" not in index else self.index(index, world)
+            return entries.get(key) if key is not None else _unresolved(name, index)
         held = world.variables.get(name)
         if held is None and name == "HOME":
             return (Piece("~"),)  # a path below it is written so just as well
         if isinstance(held, list):
             if index in ("@", "*"):
                 return held
-            number = int(index) if index.isdigit() else 0
-            return held[number] if number < len(held) else ()
+            place = self.index(index, world) if index else "0"
+            if place is None or not re.fullmatch(r"-?\d+", place):
+                return _unresolved(name, index)
+            number = int(place)
+            return held[number] if -len(held) <= number < len(held) else ()
         return held
+
+    def index(self, index: str, world: World) -> str | None:
+        """An array's index as written (`2`, `a`, `$i`, `i+1`) with its variables put in; None when one is not known."""
+        if re.fullmatch(r"[\w.-]+", index) and index not in world.variables:
+            return index
+
+        def number(name: str) -> int:
+            value = self.lookup(name, "", world)
+            known = text_of(value) if isinstance(value, tuple) else None
+            if known is None or not re.fullmatch(r"\s*-?\d+\s*", known):
+                raise NotArithmetic(name)
+            return int(known)
+
+        found = text_of(value) if isinstance(value := self.lookup(index.strip("${}"), "", world), tuple) else None
+        if found is not None and "$" in index:
+            return found
+        try:
+            return str(evaluate(index, number))
+        except (NotArithmetic, RecursionError):
+            return None
 
     def _parameter(self, part: Parameter, world: World, text: Text) -> Value | Array:
         raw = text.text[part.start : part.end]
@@ -258,6 +287,10 @@ def _transform(operator: str, value: str, operand: str) -> str | None:
 def _used(value: Value, part: Parameter, text: Text) -> Value:
     span = text.span(part.start, part.end)
     return linked(value, span, f"${part.name}") if span is not None else value
+
+
+def _unresolved(name: str, index: str) -> Value:
+    return unknown_value(f"the index {index} of ${name} is not known", f"${{{name}[{index}]}}", None, -1)
 
 
 def _unset(name: str, raw: str, text: Text, start: int) -> Value:

@@ -83,7 +83,21 @@ class Printer:
         given = given if here is None else here
         if words and text_of(words[0]) == "tee":
             return given
+        name = text_of(words[0]) if words else None
+        if name in world.functions:
+            return self._printed_function(name, words[1:], world)
         return output(words, given, world.directory)
+
+    def _printed_function(self, name: str, arguments: Array, world: World) -> Value | None:
+        """What a function prints whose body only prints: a single `echo` or filter."""
+        body, text = world.functions[name]
+        commands = body.body.commands if isinstance(body, Group) else ()
+        if len(commands) != 1 or len(world.locals) > 8:
+            return None
+        inner = world.copy()
+        inner.arguments = arguments
+        inner.locals.append({})
+        return self.printed(commands[0], inner, text)
 
     def note_file(self, node: Simple, words: Array, world: World, text: Text) -> None:
         """Note the file that a command writes, when its text is known."""

@@ -16,6 +16,8 @@ class World:
     """One way in which the script may have come here; an undecided `if` makes two of them."""
 
     variables: dict[str, Value | Array] = field(default_factory=dict)
+    keyed: dict[str, dict[str, Value]] = field(default_factory=dict)
+    """Associative arrays (`declare -A`)."""
     exported: set[str] = field(default_factory=set)
     arguments: Array | None = None
     """`$1`, `$2`, ...; None for the arguments of the script itself, which nobody knows."""
@@ -36,6 +38,7 @@ class World:
         """An independent copy."""
         return World(
             dict(self.variables),
+            {name: dict(entries) for name, entries in self.keyed.items()},
             set(self.exported),
             self.arguments,
             self.directory,
@@ -66,6 +69,7 @@ class World:
         return (
             self.ended == other.ended
             and self.variables == other.variables
+            and self.keyed == other.keyed
             and self.directory == other.directory
             and self.exported == other.exported
             and self.arguments == other.arguments
