@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch.autograd.graph import get_gradient_edge
 
 
 class _Saved:
@@ -61,7 +62,8 @@ class Engine:
         with torch.no_grad():
             seeds = list(given) if given else [torch.ones_like(root) for root in roots]
             del given, grad_tensors
-            _Task(self, [root.grad_fn for root in roots], [root.output_nr for root in roots], seeds).run()
+            edges = [get_gradient_edge(root) for root in roots]  # a root may be a leaf (reentrant checkpointing of t5)
+            _Task(self, [edge.node for edge in edges], [edge.output_nr for edge in edges], seeds).run()
         self._depth -= 1
 
     def call(self, node: Any, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
