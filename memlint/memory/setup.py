@@ -215,7 +215,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         attention=str(attention),
         padding_mask=not packing and int(batch) > 1 and not flash and stack.pads,
         objective=str(objective),
-        num_labels=int(facts.get("model.num_labels", 2) or 2),
+        num_labels=int(facts.get("model.num_labels", architecture.config.get("num_labels")) or 2),
         checkpointing=str(mode),
         checkpoint_every=int(facts.get("checkpointing.layer_frequency", 1) or 1),
         reentrant=bool(facts.get("checkpointing.use_reentrant", stack.reentrant_by_default)),

@@ -64,21 +64,30 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
 @cache
 def predicted(family: str, regime: str, layers: int) -> Kept:
     """The program's figures for one case of the record."""
-    return kept(program(family, regime, layers).ledger)
+    entry = RECORD["families"][family]
+    return kept(program(family, regime, layers).ledger, pixel_bytes(entry, regime))
 
 
 def program(family: str, regime: str, layers: int) -> Program:
     """The memory program of one case of the record."""
     entry = RECORD["families"][family]
-    config = {"model_type": family, **entry["config"], **dict.fromkeys(entry["depth"], layers), **entry.get("lists", {}).get(str(layers), {})}
+    lists = entry.get("lists", {}).get(str(layers), {})
+    config = {"model_type": family, **entry["config"], **dict.fromkeys(entry["depth"], layers), **lists}
     architecture = from_config(config)
     run = TrainingRun("record", Span("record", 1, 1, 1, 1), {k: fixed(v) for k, v in facts_of(entry["head"], regime).items()})
     return record(setup_of(run, architecture, None, []), architecture, layers)
 
 
-def kept(ledger: Ledger) -> Kept:
+def pixel_bytes(entry: dict[str, Any], regime: str) -> int:
+    """The images of a batch, which the record does not count."""
+    size = entry["config"].get("image_size", 0)
+    nbytes = RECORD["shape"]["batch"] * 3 * size * size * (4 if regime.startswith("float32") else 2)
+    return -(-nbytes // 512) * 512
+
+
+def kept(ledger: Ledger, pixels: int = 0) -> Kept:
     """Read the figures off the event stream of one step."""
-    inputs = 2 * 8 * RECORD["shape"]["batch"] * RECORD["shape"]["sequence"]
+    inputs = 2 * 8 * RECORD["shape"]["batch"] * RECORD["shape"]["sequence"] + pixels
     forward = next(begin for begin, phase, _ in ledger.segments if phase == "forward")
     backward = next(begin for begin, phase, _ in ledger.segments if phase == "backward")
     end = next(begin for begin, phase, _ in ledger.segments if phase == "optimizer_step")

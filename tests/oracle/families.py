@@ -114,6 +114,8 @@ _BART = dict(
     decoder_layerdrop=0.0,
 )
 
+_VIT = dict(hidden_size=64, intermediate_size=176, num_attention_heads=4, image_size=64, patch_size=16, num_labels=10)
+
 _MOE = frozenset({"dropout", "float32"})
 """peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
 
@@ -290,18 +292,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("mbart", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
-    Family(
-        "vit",
-        "image_classification",
-        {
-            "hidden_size": 64,
-            "intermediate_size": 176,
-            "num_attention_heads": 4,
-            "image_size": 64,
-            "patch_size": 16,
-            "num_labels": 10,
-        },
-        without=frozenset({"mask"}),
-    ),
+    Family("vit", "image_classification", _VIT, without=frozenset({"mask"})),
+    Family("deit", "image_classification", _VIT, without=frozenset({"mask"})),
+    Family("dinov2", "image_classification", dict(_VIT, mlp_ratio=4), without=frozenset({"mask"})),
 )
 BY_TYPE = {family.model_type: family for family in FAMILIES}

@@ -57,17 +57,16 @@ class Step:
 
 
 @contextlib.contextmanager
-def plain_positions() -> Iterator[None]:
+def plain_positions(own_masks: bool = False) -> Iterator[None]:
     """What transformers reads off tensor values, which fake tensors do not have.
 
-    Position ids are consecutive (it would mask as if samples were packed); the mask of ones that the decoder of an
-    encoder-decoder makes for itself masks nothing (`_ignore_causal_mask_sdpa`).
+    Position ids are consecutive (it would mask as if samples were packed); `own_masks`: the only causal mask is the one of
+    ones that the decoder of an encoder-decoder makes for itself, and it masks nothing (`_ignore_causal_mask_sdpa`).
     """
     seen, ignores = masking_utils.find_packed_sequence_indices, masking_utils._ignore_causal_mask_sdpa
 
     def ignores_ones(padding_mask: Any, *rest: Any, **named: Any) -> bool:
-        made_here = padding_mask is not None and padding_mask.is_floating_point()
-        return bool(ignores(None if made_here else padding_mask, *rest, **named))
+        return bool(ignores(None if own_masks else padding_mask, *rest, **named))
 
     masking_utils.find_packed_sequence_indices = lambda position_ids: None
     masking_utils._ignore_causal_mask_sdpa = ignores_ones
@@ -143,7 +142,7 @@ def inputs(family: Family, regime: Regime, batch: int = BATCH, sequence: int = S
 def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> Step:
     """Forward, loss and backward of one step."""
     model = build(family, layers, regime)
-    with fake_cuda(), plain_positions():
+    with fake_cuda(), plain_positions(family.head == "seq2seq_lm"):
         given = inputs(family, regime, batch, sequence)
         ledger, engine = Ledger(), Engine()
         ledger.ignore(model.parameters(), weights=True)

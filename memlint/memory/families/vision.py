@@ -235,8 +235,7 @@ def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) ->
         if style.positions in ("rotary", "both"):
             q, k = (_turned(m, t, tower) for t in (q, k))
         head_dim = hidden // heads
-        shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, drop, causal=False,
-                      float32_softmax=style.rms or fused)
+        shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, drop, causal=False)
         kept, m.mask = m.mask, None
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
