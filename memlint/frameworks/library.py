@@ -40,7 +40,7 @@ from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.objects import attributes_of
-from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Opaque, Symbol, opaque, possible
+from memlint.read.pyeval.values import Array, Bound, Call, Class, Function, Instance, Opaque, Symbol, opaque, possible
 from memlint.source import Span
 
 _FRAMEWORKS = frozenset(
@@ -61,7 +61,7 @@ _KEPT = frozenset(
      "CPUOffload", "CPUOffloadPolicy", "OffloadPolicy", "ModuleWrapPolicy", "DataCollatorForLanguageModeling", "Accelerator",
      "FullyShardedDataParallelPlugin", "DeepSpeedPlugin", "GradientAccumulationPlugin", "Fabric", "DDPStrategy", "FSDPStrategy",
      "DeepSpeedStrategy", "ModelParallelStrategy", "AutoTokenizer", "AutoProcessor", "AutoTokenizer.from_pretrained",
-     "DistributedSampler", "DistributedDataParallelKwargs"}
+     "DistributedSampler", "BatchSampler", "DistributedDataParallelKwargs"}
 )  # fmt: skip
 """Library objects whose constructor arguments are kept."""
 
@@ -154,8 +154,8 @@ class Frameworks(CommandLines):
         if method == "from_pretrained":
             return load(head, call)
         if method in {"from_config", "_from_config"} or (not method and root == "transformers"):
-            config = call.argument("config", 0)
-            return load(head, call, **{".config": config or opaque("no config is given", "config", (), call.span)})
+            config = call.argument("config", 0) or opaque("no config is given", "config", (), call.span)
+            return load(head, call, **{".config": config, ".default_dtype": self.collected.default_dtype})
         return load(head, call) if not method and root == "sentence_transformers" else None
 
     def _vision(self, root: str, head: str, call: Call) -> Fact | None:
@@ -191,6 +191,9 @@ class Frameworks(CommandLines):
             for model in [m for f in call.args[:1] for v in possible(f) for m in models_in(v)]:
                 machine.write(model, ".checkpointing", fixed(True, call.span))
             return fixed(None)
+        if root == "torch" and tail == "set_default_dtype" and call.args:
+            self.collected.default_dtype = call.args[0]
+            return fixed(None, call.span)
         if root == "deepspeed" and tail == "initialize":
             return initialize(machine, call)
         if root == "deepspeed" and tail.endswith("set_z3_leaf_modules"):
@@ -242,7 +245,9 @@ class Frameworks(CommandLines):
             found = self._instance_method(machine, owner, value, name, call)
             if found is not None:
                 return found
-        if name == "step" and not call.args:
+        if name == "step" and (not call.args or _is_closure(call)):
+            if call.args:
+                call_value(machine, call.args[0], Call("closure", (), {}, call.span))
             loops.record(machine, "step", owner, call.span)
         if name in {"cuda", "to", "cpu", "contiguous", "detach", "clone", "unsqueeze", "view"} and isinstance(value, Opaque):
             return opaque(owner.reason, f"call:{name}", (owner, *call.args), call.span)
@@ -271,7 +276,7 @@ class Frameworks(CommandLines):
         root, tail = canonical(value.library)
         head = tail.partition(".")[0]
         if is_trainer(root, head):
-            if name == "train":
+            if name in {"train", "hyperparameter_search"}:
                 trained(machine, self.collected, value, call)
                 return opaque("the result of train()", "made", (), call.span)
             if name == "__init__":
@@ -291,6 +296,8 @@ class Frameworks(CommandLines):
                 loops.record(machine, "step", call.args[0], call.span)
                 return fixed(None)
         if is_optimizer(value) and name == "step":
+            if _is_closure(call):
+                call_value(machine, call.args[0], Call("closure", (), {}, call.span))
             loops.record(machine, "step", owner, call.span)
             return fixed(None)
         if name == "save_hyperparameters":
@@ -431,7 +438,8 @@ class Frameworks(CommandLines):
         head, tail = canonical(f"{root}.{name}")
         if head in {"transformers", "trl", "peft", "unsloth", "sentence_transformers"}:
             return (is_arguments(head, tail) or is_trainer(head, tail) or tail in unsloth.FAST or tail in PEFT_CONFIGS
-                    or tail in _QUANTIZERS or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto")))
+                    or tail in _QUANTIZERS
+                    or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto") or tail.endswith("Config")))
                     or tail in {"get_peft_model", "prepare_model_for_kbit_training", "is_bfloat16_supported"})  # fmt: skip
         return False
 
@@ -445,6 +453,11 @@ def _hyperparameters(machine: Machine, owner: Instance, call: Call) -> Fact:
     hparams = Instance(Symbol("lightning.AttributeDict"), call, {k: f for k, f in given.items() if isinstance(f, Fact)})
     machine.write(owner, ".hparams", fixed(hparams, call.span))
     return fixed(None, call.span)
+
+
+def _is_closure(call: Call) -> bool:
+    """`optimizer.step(closure)`: the optimizer evaluates the loss itself, LBFGS several times."""
+    return bool(call.args) and isinstance(call.args[0].value, (Function, Bound))
 
 
 def look_into(machine: Machine, call: Call) -> None:

@@ -17,7 +17,7 @@ from memlint.frameworks.contexts import autocast_mode, without_gradients
 from memlint.frameworks.freezing import trainable_modules
 from memlint.frameworks.lengths import sequence_length
 from memlint.frameworks.models import is_model, model_facts, models_in
-from memlint.frameworks.names import canonical
+from memlint.frameworks.names import canonical, class_name
 from memlint.frameworks.native import plain
 from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.parallel import wrapping_facts
@@ -247,6 +247,10 @@ def loader_facts(loader: Instance, sites: list[Site]) -> dict[str, Fact]:
     size = loader.call.argument("batch_size", 1)
     if size is not None and not (size.known and size.value is None):
         return {"batch.micro_batch_size": plain(size)}
+    for sampler in instances(loader.call.kwargs.get("batch_sampler")):
+        size = sampler.call.argument("batch_size", 1)
+        if class_name(sampler) == "BatchSampler" and size is not None:
+            return {"batch.micro_batch_size": plain(size)}
     if "batch_sampler" in loader.call.kwargs:
         return {"batch.micro_batch_size": unknown("the batch sampler decides the batch size", loader.call.span)}
     if loader.call.open:

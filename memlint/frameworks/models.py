@@ -202,6 +202,8 @@ def _built(config: Fact, model: Instance, call: Call, versions: Versions) -> dic
         facts["model.dtype"] = load_dtype(plain(asked), versions)
     elif "from_config" in call.name and all(".id" in c.slots for c in instances(config)):
         facts["model.dtype"] = unknown(CHECKPOINT_DTYPE)  # PreTrainedModel._from_config takes config.dtype
+    elif isinstance(model.slots.get(".default_dtype"), Fact):
+        facts["model.dtype"] = load_dtype(plain(model.slots[".default_dtype"]), versions)
     else:
         facts["model.dtype"] = default("float32", "torch's default dtype for a model built from a config")
     return facts

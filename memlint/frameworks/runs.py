@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from memlint.dialects.context import Context
 from memlint.dialects.settle import settle
@@ -61,7 +60,7 @@ def _stripped(fact: Fact) -> Fact:
     if fact.status is Status.UNKNOWN and fact.value is not None:
         fact = unknown(fact.reason, fact.origin[0].span if fact.origin else None)
     if fact.decided_by and not fact.decided_by.startswith("gpu."):
-        fact = replace(fact, decided_by="")
+        fact = fact._replace(decided_by="")
     return fact
 
 
@@ -79,5 +78,5 @@ def distinct_runs(found: list[Found]) -> list[TrainingRun]:
         facts = join_facts([dict(one.run.facts) for one in group])
         values = repr([(key, fact.value, fact.choices) for key, fact in facts.items()])
         job = group[0].trainer if group[0].trainer is not None else group[0].run.span
-        runs.setdefault((id(job) if group[0].trainer is not None else job, values), replace(group[0].run, facts=facts))
+        runs.setdefault((id(job) if group[0].trainer is not None else job, values), group[0].run._replace(facts=facts))
     return list(runs.values())

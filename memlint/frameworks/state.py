@@ -50,6 +50,8 @@ class Collected:
     process_facts: dict[str, Fact] = field(default_factory=dict)
     """Canonical facts that the script's own process setup decides (`mp.spawn(nprocs=4)`)."""
     accelerators: list[Instance] = field(default_factory=list)
+    default_dtype: Fact | None = None
+    """`torch.set_default_dtype(...)` so far: the dtype of models built from a config."""
     made: list[Instance] = field(default_factory=list)
     """Training arguments and loaded models, in the order of their making."""
 
