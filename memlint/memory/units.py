@@ -111,7 +111,8 @@ class Units:
 
     def _weights(self, unit: int) -> Storage:
         """The unit's weights where they are copied out of the all-gather's result, one tensor each."""
-        return Storage(self.machine.ledger, self._bytes(unit), "communication")
+        aside = self.setup.sharding.strategy == "zero3"
+        return Storage(self.machine.ledger, self._bytes(unit), "communication", aside=aside)
 
     def _bytes(self, unit: int) -> int:
         members = self.parameters[unit]
@@ -219,7 +220,7 @@ class Units:
         """ZeRO-3: the gradient moves to the bucket; a full bucket is copied once more (interleaved by rank) and scattered."""
         parameter.grad = None
         bucket = min(parameter.numel, self.setup.sharding.reduce_bucket or parameter.numel)
-        self.machine.transient(bucket, parameter.itemsize)
+        Storage(self.machine.ledger, bucket * parameter.itemsize, "communication", aside=True)
         parameter.grad = Tensor(Storage(self.machine.ledger, 0), 0, parameter.itemsize)
 
     def _share(self, members: list[Parameter]) -> None:
@@ -250,7 +251,8 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
     """Group the parameters into units and hook their gradients; None when weights are not sharded.
 
     FSDP1's rate limiter lets two all-gathers be under way before the computation has released what the one before used
-    (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them.
+    (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them. DeepSpeed gathers and
+    copies on a stream of its own and lets two modules' fetches be under way (`__max_ongoing_fetch_events`).
     """
     sharding = setup.sharding
     if not sharding.shards_weights and sharding.strategy not in ("fsdp1", "zero3"):
@@ -276,6 +278,8 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
                 on_grad(parameter, units.reduced)
     if sharding.strategy == "fsdp1":
         m.ledger.lag = 1 if sharding.leaves_wrapped else 2
+    elif sharding.strategy == "zero3":
+        m.ledger.lag = 1
     return units
 
 
