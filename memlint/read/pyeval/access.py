@@ -217,6 +217,10 @@ def iterate(machine: Machine, value: Any) -> list[Fact] | None:
         return [fixed(char) for char in value]
     if isinstance(value, Instance) and isinstance(value.cls, Class) and "NamedTuple" in value.library:
         return [value.slots[name] for name in value.cls.all_fields() if name in value.slots]
+    if isinstance(value, Class) and value.is_enumeration:
+        named = [(n, f) for n, f in value.scope.slots.items() if not n.startswith("_") and not isinstance(f.value, Function)]
+        call = Call(value.name, (), {}, value.span)
+        return [fixed(Instance(Symbol("enum.member"), call, {"name": fixed(n), "value": f})) for n, f in named]
     if isinstance(value, Instance) and ".members" in value.slots:
         members: Array = value.slots[".members"]
         return None if members.open else list(members.items)

@@ -71,7 +71,7 @@ def comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.Gener
         generator = node.generators[index]
         iterable = machine.evaluate(generator.iter)
         sources.append(iterable)
-        items = sequence(iterable.value) if iterable.known else None
+        items = (sequence(iterable.value) or iterate(machine, iterable.value)) if iterable.known else None
         if items is None or len(items) > MAX_MEMBERS or len(results) > MAX_DISPLAY:
             complete = False
             items = [opaque("an element of a loop", "element", (iterable,), span)]

@@ -1,0 +1,3 @@
+from transformers import (Trainer, TrainingArguments
+args = TrainingArguments("o", per_device_train_batch_size=4)
+	Trainer(args=args).train()

@@ -1,0 +1,3 @@
+import torch
+DTYPE = torch.bfloat16
+ATTN = "flash_attention_2"

@@ -1,0 +1,1 @@
+python -m torch.distributed.launch --nproc_per_node=4 --use_env train.py
