@@ -171,7 +171,8 @@ class Builder:
         wanted = self.setup.adapter_targets
         if isinstance(wanted, str):
             if wanted in ("all-linear", "all"):
-                return not head
+                # peft knows the classifier of its task types only.
+                return not head or (name == "classifier" and self.setup.objective == "image_classification")
             return re.search(wanted, name) is not None if wanted.isidentifier() else _matches(wanted, name)
         names = wanted if wanted is not None else MOST_TARGETS_BY_TYPE.get(self.model_type, ())
         return any(self._is_called(target, name) for target in names)

@@ -145,7 +145,8 @@ def rms_statistics(m: Machine, x: Tensor, width: int) -> Tensor:
 
 
 def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None, width: int) -> Tensor:
-    """`F.layer_norm`: keeps input, mean and rstd. Autocast runs it in float32 (casting a half input)."""
+    """`F.layer_norm`: keeps input, mean and rstd. Autocast runs it in float32 and keeps its casts of weight and bias."""
+    plain = (weight, bias)
     if m.autocast:
         x = cast(m, x, FP32)
         weight = cast(m, weight, FP32) if weight is not None else None
@@ -161,7 +162,8 @@ def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None
         grad = m.new(numel, itemsize) if need[0] else None
         return grad, m.new(width, wsize) if need[1] else None, m.new(width, wsize) if need[2] else None
 
-    return m.tape.record(out, (x, weight, bias), rule, (x.storage, mean, rstd))
+    casts = tuple(t.storage for t, p in zip((weight, bias), plain, strict=True) if t is not None and t is not p)
+    return m.tape.record(out, (x, weight, bias), rule, (x.storage, mean, rstd, *casts))
 
 
 def dropout(m: Machine, x: Tensor, p: float) -> Tensor:

@@ -114,7 +114,7 @@ _BART = dict(
     decoder_layerdrop=0.0,
 )
 
-_VIT = dict(hidden_size=64, intermediate_size=176, num_attention_heads=4, image_size=64, patch_size=16, num_labels=10)
+_VIT = dict(hidden_size=64, intermediate_size=176, num_attention_heads=4, image_size=176, patch_size=16, num_labels=10)
 
 _MOE = frozenset({"dropout", "float32"})
 """peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
@@ -239,7 +239,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         without=_MOE,
     ),
-    Family("phimoe", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE),
+    Family("phimoe", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE | {"lora"}),
     Family(
         "gpt_oss",
         config=dict(_WIDE, num_local_experts=4, num_experts_per_tok=2, sliding_window=4096),
@@ -293,7 +293,6 @@ FAMILIES: tuple[Family, ...] = (
     Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("vit", "image_classification", _VIT, without=frozenset({"mask"})),
-    Family("deit", "image_classification", _VIT, without=frozenset({"mask"})),
     Family("dinov2", "image_classification", dict(_VIT, mlp_ratio=4), without=frozenset({"mask"})),
 )
 BY_TYPE = {family.model_type: family for family in FAMILIES}

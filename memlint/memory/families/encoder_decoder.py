@@ -6,7 +6,7 @@ Read in transformers 5.24 `models/<type>/modeling_<type>.py`; they differ in whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -20,8 +20,7 @@ from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How a family deviates from BART."""
 
     pre_norm: bool = False

@@ -7,7 +7,7 @@ residual additions stand, and in dropout.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -21,8 +21,7 @@ from memlint.memory.tensor import BYTE, Tensor
 from memlint.models.architecture import Architecture
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How a family is put together."""
 
     qkv: tuple[str, ...]

@@ -6,7 +6,7 @@ Read in litgpt's repository at 8641822 (2023-10), a4aebcdd (2024-06) and in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend, repeat_kv
@@ -59,8 +59,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     return Model([Stage(embed, blocks, final)], logits, head, hidden, b.setup.vocabulary)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(NamedTuple):
     a: Parameter
     b: Parameter
     rank: int

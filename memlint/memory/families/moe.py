@@ -8,8 +8,7 @@ loop that takes each expert's tokens out and adds its result back (`index_add_`)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.build import Builder
@@ -27,8 +26,7 @@ LOOPED = 8
 """Experts that transformers 4's loop is simulated with; each then stands for several, with as many tokens in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sparse:
+class Sparse(NamedTuple):
     """How a family routes and what its experts are."""
 
     router: str = "softmax"

@@ -7,7 +7,7 @@ Read in transformers 5.24 `models/t5/modeling_t5.py`, `models/umt5/modeling_umt5
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -23,8 +23,7 @@ from memlint.models.architecture import Architecture
 Norm = Callable[[Machine, Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     hidden: int
     heads: int
     head_dim: int

@@ -81,6 +81,7 @@ class Tower:
     images: int = 1
     patches: int = 0
     tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    pixels: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -151,14 +152,15 @@ def tower_of(b: Builder, config: Mapping[str, Any], kind: str, image_size: int, 
 
     def embed(m: Machine) -> Tensor:
         count = tower.images * (tower.patches - style.tokens)
-        x = m.new(tower.images * channels * style.frames * side * side, b.setup.weight_itemsize)
-        x = ops.convolution(m, x, weight, bias, count * hidden)
+        # The batch keeps the images as long as the step lasts.
+        tower.pixels = m.new(tower.images * channels * style.frames * side * side, b.setup.weight_itemsize)
+        x = ops.convolution(m, tower.pixels, weight, bias, count * hidden)
+        if m.input_grads and x.node is None:
+            x = m.tape.leaf(x)
         if tokens:
             x = ops.concat(m, (*(_spread(m, token, tower.images * hidden) for token in tokens), x))
         if places is not None:
             x = ops.add(m, x, places)
-        if m.input_grads and x.node is None:
-            x = m.tape.leaf(x)
         if style.positions in ("rotary", "both"):
             size = tower.rows * hidden // heads
             tower.tables[:] = [(m.new(size, FP32), m.new(size, FP32))]

@@ -6,7 +6,6 @@ Read in transformers 5.24 `models/<type>/modeling_<type>.py`. The tower runs onl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
 from memlint.memory import ops
