@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from memlint.facts import Problem
 from memlint.read.pyeval.grammar import Text
@@ -29,8 +30,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Found = Iterator[tuple[str, str, ast.AST]]
 
 
-def habits(source: Source) -> list[Problem]:
-    """The habits found in a script; none when its text holds no word of theirs or does not parse."""
+@lru_cache(maxsize=8)
+def habits(source: Source) -> tuple[Problem, ...]:
+    """The habits found in a script, looked for once in a file of many launches; none when its text holds no word of theirs or does not parse."""
     code = source.text
     searches = [
         search
@@ -38,13 +40,13 @@ def habits(source: Source) -> list[Problem]:
         if all(word in code for word in words) and not any(word in code for word in _EXCUSES.get(search, ()))
     ]
     if not searches:
-        return []
+        return ()
     try:
         text = Text(source)
     except ReadError:
-        return []
+        return ()
     found = {id(node): (name, message, node) for search in searches for name, message, node in search(text.tree)}
-    return [Problem(name, message, text.span(node)) for name, message, node in found.values()]
+    return tuple(Problem(name, message, text.span(node)) for name, message, node in found.values())
 
 
 # Evaluation with gradients

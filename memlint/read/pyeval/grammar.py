@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 import warnings
+from functools import lru_cache
 
 from memlint.source import ReadError, Source, Span
 
@@ -40,8 +41,9 @@ class Text:
         return len(self.lines[line - 1].encode("utf-8")[:column].decode("utf-8", "ignore"))
 
 
+@lru_cache(maxsize=8)
 def parse(text: str, path: str) -> ast.Module:
-    """The syntax tree; raises `ReadError` with the place and a message when the text is not Python."""
+    """The syntax tree, which nobody changes; parsed once for a file of many launches; raises `ReadError` with the place and a message when the text is not Python."""
     text = text.removeprefix("\ufeff")
     try:
         return _parse(text)

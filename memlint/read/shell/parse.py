@@ -423,7 +423,7 @@ class Parser:
         operator = match.group(2)
         self.position = match.end()
         self.blank()
-        if self.text[self.position : self.position + 1] in ("<", ">") and self.text[self.position + 1 : self.position + 2] != "(":
+        if self.text[match.end() : match.end() + 1] == operator[0] and len(operator) > 1:  # a merge conflict's marker
             raise ShellError(f"unexpected {self.text[self.position]!r} after {operator!r}", self.position)
         target = words.read_word(self)
         if not operator.startswith("<<") or operator == "<<<":
