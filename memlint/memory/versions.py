@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.facts import TrainingRun
 
@@ -22,8 +22,7 @@ OWN_LOOPS = {"pytorch", "peft_method_comparison", "accelerate", "torchao_benchma
 """Loops that keep a name (`outputs`) bound to the model's output during backward."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(NamedTuple):
     """Version-dependent behaviour of transformers, bitsandbytes and the training loop."""
 
     transformers: tuple[int, int]
@@ -77,7 +76,8 @@ class Stack:
     eager_context: bool
     """CUDA loads every kernel at start: before lazy module loading (CUDA 11.7, torch 1.13)."""
     expandable_segments: bool
-    """The framework's launch script sets `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: torchtitan since 22 October 2024 (`run_llama_train.sh`, `run_train.sh`)."""
+    """The framework's launch script sets `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: torchtitan since 22 October 2024
+    (`run_llama_train.sh`, `run_train.sh`)."""
     old: bool
     """Before mid-2024 (torch before 2.3): kernels whose temporaries have not been read."""
 

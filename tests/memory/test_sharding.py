@@ -10,8 +10,10 @@ import pytest
 
 from memlint.facts import TrainingRun, fixed
 from memlint.gpus import find
+from memlint.memory import allocator, expandable
 from memlint.memory.estimate import estimate
 from memlint.memory.result import Estimate
+from memlint.memory.timeline import Events
 from memlint.models import lookup
 from memlint.source import Span
 
@@ -147,7 +149,7 @@ ROUNDING = 512 * 4 * 300
 
 @pytest.mark.parametrize("row", DEEPSPEED["zero2"], ids=lambda row: f"zero2-{row['gpus']}-{row['offload']}")
 def test_deepspeeds_zero2_estimate(row: dict[str, Any]) -> None:
-    """2 bytes per parameter, and 18 per parameter of the partition: its 16-bit gradients, their float32 copy, float32 weights, two moments.
+    """2 bytes per parameter, and 18 per parameter of the partition: 16-bit gradients, their float32 copy, float32 weights, two moments.
 
     A step holds these and, while it makes the float32 copy, the flattened 16-bit gradients (2 bytes), which DeepSpeed leaves out.
     """
@@ -163,7 +165,7 @@ def test_deepspeeds_zero2_estimate(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", DEEPSPEED["zero3"], ids=lambda row: f"zero3-{row['gpus']}")
 def test_deepspeeds_zero3_estimate(row: dict[str, Any]) -> None:
-    """4 bytes for the largest layer, and 18 per parameter of the partition: 16-bit weights, float32 weights and gradients, two moments.
+    """4 bytes for the largest layer, and 18 per parameter of the partition: 16-bit weights, float32 weights and gradients, moments.
 
     Weights and optimizer states agree. The float32 gradients exist for one sub-group (10^9 elements) at a time only, and the
     16-bit gradients, which DeepSpeed leaves out, live in a buffer of the partition's size throughout.
@@ -179,8 +181,8 @@ def test_deepspeeds_zero3_estimate(row: dict[str, Any]) -> None:
 
 
 def test_data_parallel_loads_the_first_card() -> None:
-    """huggingface/transformers#4622: 30,931 MiB on the first card of eight against 18,963 on the others (V100, `nn.DataParallel`): the first
-    one gathers all logits and sums the gradients. By hand for sixteen replicas here: the logits of all, 2 bytes each, at the end of
+    """huggingface/transformers#4622: 30,931 MiB on the first card of eight against 18,963 on the others (V100, `nn.DataParallel`): the
+    first one gathers all logits and sums the gradients. By hand for sixteen replicas here: the logits of all, 2 bytes each, at the end of
     forward, where a card alone is 8 bytes per logit below its peak in backward."""
     batch = FULL | {"batch.sequence_length": 2048, "checkpointing.enabled": False, "adapter.method": "lora", "adapter.r": 8}
     alone = estimated(batch | {"parallel.gpus": 1, "parallel.strategy": "none"}).allocated.expected
@@ -236,3 +238,40 @@ def test_host_memory_of_offloaded_states(row: dict[str, Any]) -> None:
     host = estimated(facts).host_bytes
     assert host is not None
     assert host.low <= row["cpu"] <= host.high
+
+
+MIB = 1 << 20
+
+
+def events(*steps: tuple[int, int], aside: frozenset[int] = frozenset(), lag: int = 0) -> Events:
+    """One step of (block, MiB) allocations, and (-block, 0) frees, after an empty load."""
+    sizes = [0] * (1 + max(abs(block) for block, _ in steps))
+    for block, size in steps:
+        if block > 0:
+            sizes[block] = size * MIB
+    stream = [block for block, _ in steps]
+    return Events(stream, sizes, ["activations"] * len(sizes), [(0, "forward")], 0, 0, True, aside, lag)
+
+
+def test_another_streams_blocks_have_segments_of_their_own() -> None:
+    """A freed block of 64 MiB serves the next request on its own stream, not one on another."""
+    same = events((1, 64), (-1, 0), (2, 64), (-2, 0))
+    assert allocator.replay(same).reserved == 64 * MIB
+    other = events((1, 64), (-1, 0), (2, 64), (-2, 0), aside=frozenset({1}))
+    assert allocator.replay(other).reserved == 128 * MIB
+
+
+def test_blocks_that_the_computation_still_uses_wait() -> None:
+    """`record_stream`: with a lag of one, the second all-gather finds the first one's memory still taken, the third one finds it."""
+    gathers = ((1, 64), (-1, 0), (2, 64), (-2, 0), (3, 64), (-3, 0))
+    assert allocator.replay(events(*gathers, aside=frozenset({1, 2, 3}), lag=1)).reserved == 128 * MIB
+
+
+def test_an_expandable_segment_grows_at_its_end() -> None:
+    """64 MiB freed between two live blocks do not serve 80; at the end of the segment they are grown by pages of 20 MiB."""
+    middle = events((1, 64), (2, 40), (-1, 0), (3, 80), (-2, 0), (-3, 0))
+    assert allocator.replay(middle).reserved == (64 + 40 + 80) * MIB
+    assert expandable.replay(middle).reserved == (80 + 40 + 80) * MIB  # 64 in four pages, its rest of 16 starts the next block
+    end = events((1, 64), (-1, 0), (2, 80), (-2, 0))
+    assert allocator.replay(end).reserved == (64 + 80) * MIB
+    assert expandable.replay(end).reserved == 80 * MIB
