@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -54,11 +53,10 @@ def _trimmed(key: tuple[int, ...]) -> tuple[int, ...]:
     return key
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(NamedTuple):
     """The versions in force; a library that nothing pins has the newest known one."""
 
-    pins: Mapping[str, Pin] = field(default_factory=dict)
+    pins: Mapping[str, Pin] = {}
 
     def of(self, library: str) -> Pin:
         """The version of a library and where it was read."""
@@ -106,7 +104,7 @@ def pins_in(text: str, where: str) -> dict[str, Pin]:
 
 
 _INSTALLED = re.compile(
-    r"(?<![#\w])(?<!# )[!%][ \t]*(?:uv[ \t]+)?pip3?[ \t]+install[^\n]*?(?=\\n|$|\",?$)|^# /// script$.*?^# ///$",
+    r"(?<!#)(?<!# )[!%][ \t]*(?:uv[ \t]+)?pip3?[ \t]+install[^\n]*?(?=\\n|$|\",?$)|^# /// script$.*?^# ///$",
     re.MULTILINE | re.DOTALL,
 )
 """`!pip install` of a notebook (also in its JSON), and the inline metadata of a script."""
@@ -118,7 +116,7 @@ def pins_inside(text: str) -> dict[str, Pin]:
         return {}
     found: dict[str, Pin] = {}
     for match in _INSTALLED.finditer(text):
-        found |= pins_in(match.group(), "installed here")
+        found |= {library: Pin(pin.version, "installed here") for library, pin in pins_in(match.group(), "").items()}
     return found
 
 

@@ -10,6 +10,7 @@ from memlint.dialects.from_pretrained import load_facts
 from memlint.dialects.hf_arguments import problems, training_arguments
 from memlint.dialects.trl import OBJECTIVES, TRAINERS, reference_model, string_model_dtype, trl_arguments
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
+from memlint.frameworks import unsloth
 from memlint.frameworks.configurations import config_class, native_arguments
 from memlint.frameworks.configurations import site as arguments_site
 from memlint.frameworks.freezing import trainable_modules
@@ -112,6 +113,8 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     _evaluation(trainer, facts)
     _length(collected, trainer, facts, trl)
     facts["framework.name"] = _framework(trainer, model_part, call)
+    if facts["framework.name"].value == "unsloth" and facts["precision"].status is Status.DEFAULT:
+        facts["precision"] = unsloth.precision(facts)
     notes = collected.context
     if "deepspeed" in native and not (native["deepspeed"].known and native["deepspeed"].value is None):
         facts |= _deepspeed(machine, trainer, native, facts, collected)

@@ -7,6 +7,7 @@ Defaults read in unsloth 2025.11, `models/loader.py`, `models/llama.py`, `models
 
 from __future__ import annotations
 
+from memlint.dialects.derive import derive
 from memlint.facts import Fact, Origin, Status, default, fixed
 from memlint.frameworks.models import load
 from memlint.frameworks.native import plain
@@ -52,6 +53,16 @@ def load_fast(name: str, call: Call) -> Fact:
         _checkpointing(model.value, kwargs.get("use_gradient_checkpointing") or default("unsloth", "unsloth default"))
     tokenizer = fixed(Instance(Symbol("transformers.AutoTokenizer"), call), call.span)
     return fixed(Array((model, tokenizer), "tuple"), call.span)
+
+
+def precision(facts: dict[str, Fact]) -> Fact:
+    """Without `bf16` or `fp16`, unsloth's trainers autocast in the dtype that the model was loaded in (`models/rl.py`)."""
+    modes = {"bfloat16": "bf16-mixed", "float16": "fp16-mixed"}
+    loaded = facts.get("model.dtype")
+    if loaded is None or not loaded.values or not all(value in modes for value in loaded.values):
+        return facts["precision"]
+    note = "unsloth: autocast in the dtype of the weights"
+    return derive(lambda value: modes[value], loaded, note=note)
 
 
 def _checkpointing(model: Instance, given: Fact) -> None:
