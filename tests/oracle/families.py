@@ -95,26 +95,40 @@ _DELTA = dict(
     linear_conv_kernel_dim=4,
 )
 
-_T5 = dict(
-    d_model=64, d_kv=24, d_ff=176, num_heads=4, vocab_size=VOCAB, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1
-)
-_BART = dict(
-    d_model=64,
-    encoder_ffn_dim=176,
-    decoder_ffn_dim=176,
-    encoder_attention_heads=4,
-    decoder_attention_heads=4,
-    vocab_size=VOCAB,
-    max_position_embeddings=512,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
-    decoder_start_token_id=2,
-    encoder_layerdrop=0.0,
-    decoder_layerdrop=0.0,
-)
+_T5 = {
+    "d_model": 64,
+    "d_kv": 24,
+    "d_ff": 176,
+    "num_heads": 4,
+    "vocab_size": VOCAB,
+    "decoder_start_token_id": 0,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+}
+_BART = {
+    "d_model": 64,
+    "encoder_ffn_dim": 176,
+    "decoder_ffn_dim": 176,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+    "encoder_layerdrop": 0.0,
+    "decoder_layerdrop": 0.0,
+}
 
-_VIT = dict(hidden_size=64, intermediate_size=176, num_attention_heads=4, image_size=176, patch_size=16, num_labels=10)
+_VIT = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_attention_heads": 4,
+    "image_size": 176,
+    "patch_size": 16,
+    "num_labels": 10,
+}
 
 _MOE = frozenset({"dropout", "float32"})
 """peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
@@ -249,9 +263,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("qwen3_5_text", config=_DELTA, layer_list=_mostly_linear),
     Family(
         "qwen3_next",
-        config=dict(
-            _DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112
-        ),
+        config=dict(_DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
         layer_list=_mostly_full,
         without=_MOE,
     ),
