@@ -28,9 +28,11 @@ _NEEDLES = {
     Kind.SHELL: rb"\bpython|torchrun|accelerate|deepspeed|swift|megatron|llamafactory|axolotl|\btune\b|litgpt|\btrl\b|\bbash\b",
     Kind.YAML: rb"memlint\.run|batch_size|base_model|model_name_or_path|_component_|checkpoint_dir|actor_rollout_ref"
     rb"|distributed_type|finetuning_type|tuner_type|train_type|cutoff_len|dist_config|zero_optimization|torchrun"
-    rb"|accelerate launch|llamafactory-cli|swift sft|deepspeed |python[^\n]*train",
+    rb"|accelerate launch|llamafactory-cli|swift sft|deepspeed |python[^\n]*train|MegatronStrategy|seed_everything|class_path"
+    rb"|max_seq_length|train_iters",
     Kind.JSON: rb"\"configurations\"|memlint\.run|batch_size|model_name_or_path|zero_optimization|finetuning_type"
-    rb"|distributed_type",
+    rb"|distributed_type|max_seq_length",
+    Kind.TOML: rb"seq_len|pretrained_model_name_or_path",
 }
 """What a file must contain to be worth reading: every dialect, framework and launcher has one of these words."""
 

@@ -64,7 +64,7 @@ def _stated(run: TrainingRun, project: Project) -> TrainingRun:
 
 def _dispatch(source: Source, project: Project) -> Extraction:
     """Readers are imported when a file needs them: a YAML file must not pay for the Python interpreter."""
-    if source.kind in (Kind.YAML, Kind.JSON):
+    if source.kind in (Kind.YAML, Kind.JSON, Kind.TOML):
         from memlint.dialects import read_config
 
         found = read_config(source, project)
@@ -102,6 +102,10 @@ def malformed(path: str, project: Project) -> ReadError | None:
             from memlint.read.jsondoc import read_json
 
             read_json(source)
+        elif source.kind is Kind.TOML:
+            from memlint.read.tomldoc import read_toml
+
+            read_toml(source)
         elif source.kind is Kind.NOTEBOOK:
             from memlint.read.notebook import read_notebook
 

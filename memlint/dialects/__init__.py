@@ -22,6 +22,9 @@ CONFIGURATIONS: dict[str, frozenset[str]] = {
     "run_yaml": frozenset({"schema"}),
     "axolotl": frozenset({"base_model"}),
     "torchtune": frozenset({"model", "tokenizer", "checkpointer"}),
+    "unsloth_studio": frozenset({"training"}),
+    "nemo": frozenset({"trainer", "strategy"}),
+    "megatron_bridge": frozenset({"train"}),
     "litgpt": frozenset({"checkpoint_dir", "model_name", "train"}),
     "verl": frozenset({"actor_rollout_ref", "data", "trainer"}),
     "llama_factory": frozenset({"model_name_or_path", "finetuning_type", "stage", "dist_config", "peft_config", "cutoff_len"}),
@@ -32,9 +35,13 @@ CONFIGURATIONS: dict[str, frozenset[str]] = {
     "zero_allow_untested_optimizer"}),
     "open_instruct": frozenset({"model_name_or_path"}),
     "ludwig": frozenset({"input_features"}),
+    "lightning_cli": frozenset({"trainer"}),
     "trl_yaml": frozenset({"model_name_or_path", "per_device_train_batch_size"}),
 }  # fmt: skip
 """Dialect module -> top-level keys of which a document of it has at least one; in the order in which they are asked."""
+
+IN_TOML = ("torchtitan", "sd_scripts")
+"""The dialects that are written in TOML."""
 
 MODULES = {
     "llamafactory": "llama_factory", "transformers": "hf_arguments", "hf": "hf_arguments", "trl-yaml": "trl_yaml",
@@ -45,7 +52,8 @@ MODULES = {
 _LIKELY = re.compile(
     r"memlint\.run\.v1|base_model|_component_|micro_batch_size|global_batch_size|actor_rollout_ref|train_batch_size"
     r"|model_name_or_path|(?:dist|peft|quant|kernel|init|optim)_config|tuner_type|train_type|sft_type|torch_dtype"
-    r"|distributed_type|compute_environment|zero_optimization|zero_allow_untested_optimizer"
+    r"|distributed_type|compute_environment|zero_optimization|zero_allow_untested_optimizer|MegatronStrategy|seed_everything"
+    r"|max_seq_length|class_path|train_iters|seq_len"
 )
 """Words of which every configuration has at least one: a file without them is not parsed at all."""
 
@@ -67,17 +75,17 @@ def by_name(name: str) -> Any:
 def recognise(document: Document) -> tuple[Dialect, str] | None:
     """The dialect of a document with the reason, or None when it is no training configuration."""
     keys = document.keys
-    for name, markers in CONFIGURATIONS.items():
-        if keys & markers:
-            dialect: Dialect = by_name(name)
-            reason = dialect.recognise(document)
-            if reason is not None:
-                return dialect, reason
+    asked = IN_TOML if document.path.endswith(".toml") else [name for name, markers in CONFIGURATIONS.items() if keys & markers]
+    for name in asked:
+        dialect: Dialect = by_name(name)
+        reason = dialect.recognise(document)
+        if reason is not None:
+            return dialect, reason
     return None
 
 
 def read_config(source: Source, project: Links | None = None) -> Extraction:
-    """The training runs of a YAML or JSON file, one a document; nothing for a file that is something else.
+    """The training runs of a YAML, JSON or TOML file, one a document; nothing for a file that is something else.
 
     A file that does not parse is an error only when its text looks like a training configuration.
     """
@@ -115,8 +123,7 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
         facts["framework.versions"] = pinned_versions
     if not (dialect.FRAGMENT or getattr(dialect, "CANONICAL", False)):  # what follows from a part waits for the rest
         facts = settle(facts)
-    kind = "json" if _is_json(document.path) else "yaml"
-    site = Site(dialect.NAME, kind, document.root.span)
+    site = Site(dialect.NAME, kind_of_document(document.path), document.root.span)
     return TrainingRun(
         path=document.path,
         span=_start(document),
@@ -136,11 +143,16 @@ def _start(document: Document) -> Span:
     return min(own) if own else document.root.span
 
 
-def _is_json(path: str) -> bool:
-    return path.endswith((".json", ".conf"))
+def kind_of_document(path: str) -> str:
+    """The `Site.kind` of a configuration file."""
+    return "json" if path.endswith((".json", ".conf")) else "toml" if path.endswith(".toml") else "yaml"
 
 
 def _documents(source: Source) -> tuple[Document, ...]:
+    if source.kind is Kind.TOML:
+        from memlint.read.tomldoc import read_toml
+
+        return (read_toml(source),)
     if source.kind is Kind.JSON:
         from memlint.read.jsondoc import read_json
 

@@ -71,7 +71,11 @@ class Dialect(Protocol):
 
 
 def first_document(source: Source) -> Document | None:
-    """The first document of a YAML or JSON text. Raises `ReadError`."""
+    """The first document of a YAML, JSON or TOML text. Raises `ReadError`."""
+    if source.path.endswith(".toml"):
+        from memlint.read.tomldoc import read_toml
+
+        return read_toml(source)
     if source.path.endswith((".json", ".conf")):
         from memlint.read.jsondoc import read_json
 
