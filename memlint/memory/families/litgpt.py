@@ -83,6 +83,8 @@ def _norm(b: Builder, a: Architecture, name: str, width: int) -> Callable[[Machi
     unit_offset = a.model_type.startswith("gemma")
 
     def norm(m: Machine, x: Tensor) -> Tensor:
+        if "rms_norm" in m.kernels:
+            return parts.fused_norm(m, x, weight, width)
         dtype = x.itemsize
         x = ops.cast(m, x, FP32)
         mean = ops.mean_last(m, ops.mul(m, x, x), width)
@@ -95,6 +97,8 @@ def _norm(b: Builder, a: Architecture, name: str, width: int) -> Callable[[Machi
 
 def _rope(m: Machine, x: Tensor, share: float, tables: tuple[Tensor, Tensor]) -> Tensor:
     """`apply_rope` on the rotated part (float32 tables, result cast back), then a concatenation with the rest."""
+    if "rope" in m.kernels:
+        return x
     dtype = x.itemsize
     turned = x if share >= 1 else ops.narrow(m, x, int(x.numel * share))
     rest = ops.narrow(m, x, x.numel - turned.numel)
@@ -225,6 +229,8 @@ def _block(
             return _adapted(m, *mlp[1], parts.activation(m, _adapted(m, *mlp[0], x), act))
         gate = _adapted(m, *mlp[0], x)
         up = _adapted(m, *mlp[1], x)
+        if "swiglu" in m.kernels:
+            return _adapted(m, *mlp[2], parts.fused_swiglu(m, gate, up))
         product = ops.mul(m, parts.activation(m, gate, act), up)
         return _adapted(m, *mlp[2], product)
 
