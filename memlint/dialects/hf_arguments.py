@@ -259,7 +259,9 @@ def _fsdp(arguments: Arguments) -> Facts:
     # transformers 5.24.0 training_args.py: without a launcher's environment `cpu_ram_efficient_loading` is false
     defaults = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP" if wraps else "NO_WRAP", "cpu_ram_efficient_loading": False}
     note = f"{arguments.versions.note('transformers')} default"
-    return fsdp_facts(options, version=derive(integer, version), note=note, defaults=defaults)
+    facts = fsdp_facts(options, version=derive(integer, version), note=note, defaults=defaults)
+    # Only its version is a default: that FSDP is on is stated, and no launcher takes it back.
+    return facts | {"parallel.strategy": derive(lambda _, strategy: strategy, switch, facts["parallel.strategy"])}
 
 
 def _wrap(options: Native, words: list[str], switch: Fact) -> dict[str, Fact]:
