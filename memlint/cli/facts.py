@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from collections.abc import Sequence
 
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
@@ -11,7 +12,7 @@ from memlint.facts import TrainingRun
 from memlint.report.facts import render_full, render_json
 from memlint.report.style import Style, for_stream
 from memlint.source import ReadError
-from memlint.versions import NEWEST, versions_for
+from memlint.versions import NEWEST, pins_inside, versions_for
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -48,7 +49,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _in_force(path: str, found: Read) -> list[tuple[str, str, str]]:
     """The libraries whose defaults the runs took, with the version that counts and the place that says so."""
-    versions = versions_for(path, found.settings.versions)
+    try:
+        inside = pins_inside(Path(path).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        inside = {}
+    versions = versions_for(path, {**inside, **found.settings.versions})
     notes = " ".join(origin.note for run in found.runs for fact in run.facts.values() for origin in fact.origin)
     libraries = [name for name in {**NEWEST, **versions.pins} if f"{name} " in notes]
     return [(name, *versions.of(name)) for name in libraries]
