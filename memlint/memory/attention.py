@@ -7,15 +7,14 @@ storages. Every core returns a contiguous (batch, sequence, heads * head_dim) te
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """Sizes of one attention call. `queries` and `keys` are sequence lengths; `value_dim` differs from `head_dim` under MLA."""
 
     batch: int
@@ -88,7 +87,7 @@ def _philox(m: Machine) -> tuple[Storage, Storage]:
 
 
 def _expanded(shape: Shape) -> Shape:
-    return replace(shape, kv_heads=shape.heads)
+    return shape._replace(kv_heads=shape.heads)
 
 
 def repeat_kv(m: Machine, x: Tensor, shape: Shape) -> Tensor:
@@ -136,19 +135,20 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
     out = m.new(shape.out, q.itemsize)
     lse = Storage(m.ledger, shape.batch * shape.heads * ((shape.queries + 31) // 32 * 32) * FP32)
     sizes = (q.numel, k.numel, v.numel)
-    itemsize, rows = q.itemsize, shape.batch * shape.heads * shape.queries
+    itemsize, statistics = q.itemsize, shape.batch * shape.heads * shape.queries
     bias_storage = bias.storage if bias is not None else None
     if bias is not None and (bias.itemsize == BYTE or shape.keys % 16):
         # A boolean mask becomes an additive bias at every call, and its rows are padded to 16 elements
         # (aten/src/ATen/native/transformers/attention.cpp, `convert_boolean_attn_mask`, `pad_bias`).
         padded = (shape.keys + 15) // 16 * 16
-        bias_storage = Storage(m.ledger, bias.numel // shape.keys * padded * itemsize)
+        rows = max(bias.numel, shape.batch * shape.queries * shape.keys) if bias.itemsize == BYTE else bias.numel
+        bias_storage = Storage(m.ledger, rows // shape.keys * padded * itemsize)
     need_bias = bias is not None and bias.node is not None
     bias_numel = bias.numel if bias is not None else 0
 
     def rule(g: Tensor) -> Grads:
         dq, dk, dv = (m.new(n, itemsize) for n in sizes)
-        delta = m.new(rows, FP32)
+        delta = m.new(statistics, FP32)
         grad_bias = m.new(bias_numel, itemsize) if need_bias else None
         del delta
         return dq, dk, dv, grad_bias

@@ -74,6 +74,10 @@ _GPT = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
 _LAYERS = ("n_layer",)
 
 
+def _sliding(layers: int) -> dict[str, list[str]]:
+    return {"layer_types": ["sliding_attention"] * (layers - 1) + ["full_attention"]}
+
+
 def _kinds(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["full_attention"] * layers}
 
@@ -260,6 +264,7 @@ FAMILIES: tuple[Family, ...] = (
         layer_list=_kinds,
         without=_MOE | {"sdpa"},
     ),
+    Family("cohere2", config=dict(_LLAMA, sliding_window=64), layer_list=_sliding),
     Family("qwen3_5_text", config=_DELTA, layer_list=_mostly_linear),
     Family(
         "qwen3_next",

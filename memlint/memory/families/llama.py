@@ -5,7 +5,7 @@ One page with the few switches in which the families differ, read in transformer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ from memlint.memory.families.llama_styles import STYLES, Style
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import Parameter, Tensor
+from memlint.memory.tensor import BYTE, Parameter, Tensor
+from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
 Norm = Callable[[Machine, Tensor], Tensor]
@@ -69,8 +70,17 @@ def decoder(
         if style.scales_embedding:
             x = ops.scale(m, x)
         positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize)]
+        m.shared = []
+        if window:
+            rows = m.batch if m.mask is not None else 1
+            m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
         return x
 
+    def finish(m: Machine, x: Tensor) -> Tensor:
+        m.shared = []
+        return final(m, x)
+
+    window = windowed(b, a, layers)
     blocks: list[Block] = []
     for index in range(layers):
         b.enter_layer(index)
@@ -83,11 +93,39 @@ def decoder(
     name = "lm_head" if b.setup.objective in LANGUAGE else "score"
     head_linear = b.linear(name, hidden, classes, tied=table if b.setup.tied and name == "lm_head" else None)
 
+    capped = bool(a.config.get("final_logit_softcapping"))
+
     def head(m: Machine, x: Tensor) -> Tensor:
         logits = apply(m, head_linear, x)
+        if capped:
+            logits = ops.scale(m, ops.unary(m, ops.scale(m, logits), keeps="output"))
         return ops.scale(m, logits) if style.scales_logits else logits
 
-    return Model([Stage(embed, blocks, final)], head, head_linear, hidden, classes)
+    return Model([Stage(embed, blocks, finish)], head, head_linear, hidden, classes)
+
+
+def is_windowed(a: Architecture, index: int) -> bool:
+    """Whether a layer attends to a sliding window only."""
+    kinds = a.config.get("layer_types")
+    if isinstance(kinds, Sequence) and index < len(kinds):
+        return bool(kinds[index] == "sliding_attention")
+    return bool(a.config.get("sliding_window"))
+
+
+def windowed(b: Builder, a: Architecture, layers: int) -> bool:
+    """Whether the step has a mask of the sliding window beside the ordinary one (transformers 5.24, `masking_utils.py`).
+
+    Eager attention always has it; SDPA when sequences are longer than the window, and then takes another kernel in these layers:
+    raises `NotUniform` when only some layers are asked for although layers differ.
+    """
+    total = b.setup.layers
+    sliding = [is_windowed(a, index) for index in range(total)]
+    if not any(sliding) or b.setup.attention.startswith("flash"):
+        return False
+    exceeds = b.machine.sequence > int(a.config.get("sliding_window") or 0)
+    if b.setup.attention == "sdpa" and exceeds and not all(sliding) and layers < total:
+        raise NotUniform
+    return exceeds or b.setup.attention == "eager" or b.setup.padding_mask
 
 
 def rotary_of(a: Architecture) -> Rotary:
@@ -107,7 +145,7 @@ def norm_of(b: Builder, style: Style, name: str, width: int, kind: str = "") -> 
     """A normalisation of the family's kind."""
     kind = kind or style.norm
     if kind == "bare":
-        return lambda m, x: parts.layer_norm(m, x, None, None, width)
+        return lambda m, x: ops.cast(m, parts.layer_norm(m, ops.cast(m, x, 4), None, None, width), x.itemsize)
     weight = b.norm(name, width)
     bias: Parameter | None = b.vector(f"{name}.bias", width) if style.norm_bias else None
     if kind == "layer":
@@ -193,6 +231,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
         widths = (q_width, kv_width, kv_width)
         singles = tuple(b.linear(n, hidden, w, qkv_bias) for n, w in zip(names[:3], widths, strict=True))
     out = b.linear(names[3], q_width, hidden, out_bias)
+    sliding = is_windowed(a, index)
     sinks = b.vector("sinks", heads, "sink") if style.sinks else None
     norms: tuple[Norm, Norm] | None = None
     if style.qk_norm:
@@ -217,8 +256,12 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
         q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, softcap=softcap,
                       sinks=sinks, head_major=style.rope_concatenates or rotary.share < 1.0)
+        kept = m.mask
+        if sliding and m.shared:
+            m.mask = m.shared[0]
         mixed = attend(m, q, k, v, shape)
-        del q, k, v
+        m.mask = kept
+        del q, k, v, kept
         return apply(m, out, mixed)
 
     return attention

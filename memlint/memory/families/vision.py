@@ -104,7 +104,11 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return tower.embed(m)
 
     def classify(m: Machine, x: Tensor) -> Tensor:
-        return apply(m, classifier, Tensor(x.storage, m.batch * width, x.itemsize, x.node, x.index))
+        first = ops.narrow(m, x, m.batch * tower.hidden)
+        if averaged:
+            first = ops.concat(m, (first, ops.sum_groups(m, x, m.batch * tower.hidden)))
+        del x
+        return apply(m, classifier, first)
 
     return Model([Stage(embed, tower.blocks, tower.finish)], classify, None, tower.hidden, labels, causal=False)
 
@@ -206,7 +210,7 @@ def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) ->
     hidden = tower.hidden
     heads = int(config.get("num_attention_heads") or config.get("num_heads") or 12)
     inner = int(config.get("intermediate_size") or hidden * float(config.get("mlp_ratio") or 4))
-    if "embed_dim" in config and "mlp_ratio" in config and "depth" in config:
+    if style.mask_token or ("embed_dim" in config and "mlp_ratio" in config and "depth" in config):
         inner = int(hidden * float(config["mlp_ratio"]))
     act = str(config.get("hidden_act") or "gelu")
     fused = len(style.names) == 4 or style.names[0] == "qkv"
