@@ -100,7 +100,7 @@ def _stack(b: Builder, s: _Sizes, table: Parameter, layers: int, first: int, dec
             if m.attention == "eager":
                 m.mask = m.new(m.batch * m.sequence * m.sequence, x.itemsize)
         if not s.own_bias:
-            m.shared.insert(0, _bias(m, s, biases[0]))
+            m.shared.insert(0, _bias(m, s, biases[0], b.setup.checkpointing == "none"))
             if decodes:
                 m.shared.insert(1, m.new(s.heads * m.sequence * source, m.autocast or x.itemsize))
         return ops.dropout(m, x, s.dropout)
@@ -113,10 +113,13 @@ def _finished(m: Machine, final: Norm, x: Tensor, dropout: float) -> Tensor:
     return ops.dropout(m, final(m, x), dropout)
 
 
-def _bias(m: Machine, s: _Sizes, table: Parameter) -> Tensor:
-    """`compute_bias`: one value per head for each pair of positions, looked up by bucket."""
+def _bias(m: Machine, s: _Sizes, table: Parameter, keeps_buckets: bool = True) -> Tensor:
+    """`compute_bias`: one value per head for each pair of positions, looked up by bucket.
+
+    The first block makes it, so a checkpointed one does not keep the buckets.
+    """
     pairs = m.sequence * m.sequence
-    buckets = m.new(pairs, INT64)
+    buckets = m.new(pairs if keeps_buckets else 0, INT64)
     return ops.embedding(m, table, s.heads, pairs, buckets, inputs=False)
 
 
@@ -172,16 +175,16 @@ def _attend(
 ) -> Tensor:
     """Attention with the position bias; SDPA gets it together with the mask as one additive mask, made in every layer."""
     if own is not None:
-        bias: Tensor | None = _bias(m, s, own)
+        bias = _bias(m, s, own)
     elif s.own_bias:
-        bias = None
+        bias = m.new(shape.heads * shape.queries * shape.keys, m.autocast or q.itemsize)
     else:
         bias = m.shared[1 if crosses else 0]
     padding = m.mask
     if crosses:
         padding = next((t for t in m.shared if t is not bias and t.numel == shape.batch * shape.queries * shape.keys), None)
     kept, m.mask = m.mask, padding
-    if bias is not None and m.attention == "sdpa":
+    if m.attention == "sdpa":
         per_head = shape.heads * shape.queries * shape.keys
         if padding is not None:
             bias = ops.where(m, padding, bias, shape.batch * per_head)
