@@ -17,6 +17,9 @@ from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, HALF, Grads, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
 
+UNGATED = frozenset({"gelu", "relu", "gelu_new"})
+"""Activations of Megatron-LM's GPT without `--swiglu`."""
+
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The blocks of one pipeline stage; the embedding on the first, the head on the last."""
@@ -87,6 +90,13 @@ def _swiglu(m: Machine, both: Tensor) -> Tensor:
     out = m.new(both.numel // 2, both.itemsize)
     numel, itemsize = both.numel, both.itemsize
     return m.tape.record(out, (both,), lambda g: (m.new(numel, itemsize),), (both.storage,))
+
+
+def _activated(m: Machine, x: Tensor) -> Tensor:
+    """An activation without gates: its input is kept."""
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (x.storage,))
 
 
 def _block(b: Builder, a: Architecture, index: int, tokens: int) -> Block:
@@ -193,14 +203,17 @@ def _latent(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
 
 
 def _dense(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
+    """With gates the first linear has both halves; without (GPT-3) the activation keeps as much as it makes (`fused_bias_gelu.py`)."""
     hidden = a.hidden_size or 0
     inner = (a.intermediate_size or 0) // b.setup.sharding.tensor
-    fc1 = _linear_of(b, "linear_fc1", hidden, 2 * inner)
+    gated = a.activation not in UNGATED
+    fc1 = _linear_of(b, "linear_fc1", hidden, 2 * inner if gated else inner)
     fc2 = _linear_of(b, "linear_fc2", inner, hidden)
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         back = x.numel
-        return _resized(m, fc2(m, _swiglu(m, fc1(m, _resized(m, x, m.tokens * hidden)))), back)
+        up = fc1(m, _resized(m, x, m.tokens * hidden))
+        return _resized(m, fc2(m, _swiglu(m, up) if gated else _activated(m, up)), back)
 
     return feed_forward
 
