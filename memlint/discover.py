@@ -25,7 +25,7 @@ _FRAMEWORKS = (
 _NEEDLES = {
     Kind.PYTHON: _FRAMEWORKS,
     Kind.NOTEBOOK: _FRAMEWORKS,
-    Kind.SHELL: rb"\bpython|torchrun|accelerate|deepspeed|swift|megatron|llamafactory|axolotl|\btune\b|litgpt|\btrl\b|\bbash\b",
+    Kind.SHELL: rb"\bpython|torchrun|accelerate|deepspeed|swift|megatron|llamafactory|axolotl|\btune\b|litgpt|\btrl\b|unsloth|\bbash\b",
     Kind.YAML: rb"memlint\.run|batch_size|base_model|model_name_or_path|_component_|checkpoint_dir|actor_rollout_ref"
     rb"|distributed_type|finetuning_type|tuner_type|train_type|cutoff_len|dist_config|zero_optimization|torchrun"
     rb"|accelerate launch|llamafactory-cli|swift sft|deepspeed |python[^\n]*train|MegatronStrategy|seed_everything|class_path"

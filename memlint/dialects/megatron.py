@@ -35,6 +35,9 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     result: Facts = {"framework.name": fixed(NAME)} | core(native, NOTE)
     result |= precision(native, NOTE) | model(native)
     script = given(native, "megatron_script") or default("pretrain_gpt", NOTE)
+    if str(script.value).startswith("pretrain_t5"):
+        result.pop("model.config", None)
+        result["model.id"] = unknown("an encoder and a decoder: Megatron-LM's T5 is not modelled")
     result["objective"] = derive(lambda name: _OBJECTIVES.get(name, "causal_lm"), script)
     result["adapter.method"] = default("none", NOTE)
     result["quantization.method"] = default("none", NOTE)

@@ -23,6 +23,14 @@ _OWN = frozenset(
     {"max_seq_length", "load_in_4bit", "gradient_checkpointing", "batch_size", "training_type", "gradient_accumulation_steps"}
 )
 
+SECTIONS = {
+    "training": _OWN | {"packing", "output_dir", "num_epochs", "learning_rate", "max_steps", "optim"},
+    "lora": frozenset({"lora_r", "lora_alpha", "lora_dropout", "target_modules", "vision_all_linear", "use_rslora", "use_loftq",
+                       "use_dora"}),
+    "data": frozenset({"dataset", "local_dataset", "format_type"}),
+}  # fmt: skip
+"""Section -> its fields, as the command line names them."""
+
 
 def recognise(document: Document) -> str | None:
     """`training` with Studio's keys beside `lora` or `data` of its own."""

@@ -20,6 +20,9 @@ from memlint.source import Source, Span
 LAUNCH_WORDS = {"accelerate": "launch"}
 """Dialects whose flags belong to the launcher, before the script, and the word after which they go."""
 
+SWITCHES = frozenset({"megatron", "sd_scripts"})
+"""Dialects whose boolean flags take no value and are off unless given."""
+
 _PREFIX = re.compile(r"(?:-{1,2})?[A-Za-z_][\w.-]*=")
 _DEFAULT = re.compile(r"(\$\{[A-Za-z_]\w*:?[-=])([\w./+-]*)\}")
 
@@ -46,7 +49,8 @@ def set_keys(
     for name, value in values.items():
         stated = command.value_of(name)
         if stated is None:
-            missing[name] = value
+            if not (value is False and site.dialect in SWITCHES):
+                missing[name] = value
             continue
         changed = _word_edit(source, *stated, value)
         if changed is None:
@@ -130,6 +134,10 @@ class _Command:
         flags = [text for text in self.texts[1:] if text.startswith("--")]
         if dialect not in LAUNCH_WORDS and overrides and len(overrides) >= len(flags):
             return f"{name}={word}"
+        if "-" in "".join(flags).replace("--", "") and not any("_" in text.partition("=")[0] for text in flags):
+            name = name.replace("_", "-")
+        if dialect in SWITCHES and isinstance(value, bool):
+            return f"--{name}"
         joined = [text for text in flags if "=" in text]
         return f"--{name}={word}" if len(joined) * 2 > len(flags) else f"--{name} {word}"
 

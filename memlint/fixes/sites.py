@@ -14,7 +14,7 @@ from memlint.fixes.edit import Edit, apply
 from memlint.project import Project
 from memlint.source import Kind, ReadError, Source, Span
 
-KINDS = {"yaml": Kind.YAML, "json": Kind.JSON, "python": Kind.PYTHON, "shell": Kind.SHELL}
+KINDS = {"yaml": Kind.YAML, "json": Kind.JSON, "toml": Kind.TOML, "python": Kind.PYTHON, "shell": Kind.SHELL}
 
 STATEMENTS = {("checkpointing.enabled", True): "gradient_checkpointing_enable"}
 """Changes that a loaded model makes by a method without arguments (`transformers.PreTrainedModel`)."""
@@ -131,6 +131,10 @@ def _writer(kind: Kind) -> Writer | None:
         from memlint.fixes import json_writer
 
         return json_writer
+    if kind is Kind.TOML:
+        from memlint.fixes import toml_writer
+
+        return toml_writer
     if kind is Kind.PYTHON:
         from memlint.fixes import python_writer
 

@@ -37,6 +37,15 @@ NATIVE: dict[str, dict[str, Any]] = {
     "ludwig": {"model_type": "llm", "base_model": "a/b", "trainer.type": "finetune", "adapter.type": "lora",
     "quantization.bits": 4},
     "openrlhf": {"train.micro_batch_size": 4},
+    "torchtitan": {"model.name": "llama3", "model.flavor": "8B", "training.local_batch_size": 4, "training.seq_len": 2048},
+    "megatron": {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "micro_batch_size": 4, "seq_length": 512},
+    "megatron_bridge": {"train.micro_batch_size": 4, "dataset.seq_length": 512, "model.tensor_model_parallel_size": 1},
+    "nemo": {"model.micro_batch_size": 4, "model.tensor_model_parallel_size": 1, "model.encoder_seq_length": 512,
+             "trainer.precision": "bf16", "model.megatron_amp_O2": True, "model.peft.peft_scheme": "lora"},
+    "unsloth_studio": {"model": "a/b", "training.max_seq_length": 512, "training.batch_size": 4,
+                       "training.gradient_checkpointing": "none", "lora.lora_r": 16},
+    "lightning_cli": {"trainer.precision": "32-true", "trainer.max_epochs": 1, "model.class_path": "m.M", "data.batch_size": 4},
+    "sd_scripts": {"pretrained_model_name_or_path": "a", "network_module": "networks.lora", "train_batch_size": 4},
     "run_yaml": {"schema": "memlint.run.v1", "model.id": "a/b"},
 }  # fmt: skip
 
@@ -50,13 +59,16 @@ CHANGES: tuple[tuple[str, Any], ...] = (
     ("model.dtype", "bfloat16"), ("checkpointing.use_reentrant", False), ("checkpointing.offload", True), ("eval.batch_size", 1),
     ("eval.enabled", False), ("adapter.r", 4), ("parallel.offload_params", "cpu"), ("parallel.offload_optimizer", "cpu"),
     ("parallel.strategy", "zero3"), ("quantization.method", "bnb_4bit"), ("quantization.method", "torchao_nf4"),
-    ("optimizer.in_backward", True), ("parallel.reduce_bucket_size", 100_000_000),
+    ("optimizer.in_backward", True), ("parallel.reduce_bucket_size", 100_000_000), ("checkpointing.mode", "selective_core_attention"),
+    ("checkpointing.mode", "selective_op"), ("parallel.tensor", 2), ("parallel.distributed_optimizer", True), ("parallel.gpus", 2),
+    ("loss.kernel", "te_fused_ce"), ("optimizer.precision_aware", True),
 )  # fmt: skip
 
 EXTRA = {
     # to offload, axolotl needs checkpointing and FSDP; a bucket exists only where there is ZeRO
     ("axolotl", "parallel.offload_params"): {"fsdp_config": {"offload_params": False}, "fsdp_config.offload_params": False},
     ("axolotl", "parallel.offload_optimizer"): {"fsdp_config": {"offload_params": False}, "fsdp_config.offload_params": False},
+    ("lightning_cli", "parallel.gpus"): {"trainer.devices": 1},
     ("torchtune", "quantization.method"): {"model.quantize_base": False},
     ("axolotl", "checkpointing.use_reentrant"): {"gradient_checkpointing": True},
     ("trl_yaml", "eval.batch_size"): {"eval_strategy": "steps"},
