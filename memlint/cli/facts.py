@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from collections.abc import Sequence
+from pathlib import Path
 
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Read, Session, from_stdin, gather
