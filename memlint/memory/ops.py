@@ -246,6 +246,13 @@ def gather(m: Machine, x: Tensor, index: Tensor, numel: int) -> Tensor:
     return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),), (index.storage,))
 
 
+def take(m: Machine, x: Tensor, index: Tensor, numel: int) -> Tensor:
+    """`torch.gather(x, dim, index)`: keeps x and the index."""
+    out = m.new(numel, x.itemsize)
+    full, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),), (x.storage, index.storage))
+
+
 def pick(m: Machine, x: Tensor) -> Tensor:
     """`x[..., [n], :]`: a copy of a slice by an index list."""
     return gather(m, x, m.new(1, INT64), x.numel)

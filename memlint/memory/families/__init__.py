@@ -37,8 +37,8 @@ PAGES = {
     "t5": "t5", "mt5": "t5", "umt5": "t5", "bart": "encoder_decoder", "mbart": "encoder_decoder", "pegasus": "encoder_decoder",
     "m2m_100": "encoder_decoder", "marian": "encoder_decoder", "whisper": "encoder_decoder",
     "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder", "camembert": "encoder", "electra": "encoder",
-    "distilbert": "encoder", "albert": "encoder", "mpnet": "encoder", "ernie": "encoder", "deberta-v2": "encoder",
-    "deberta": "encoder", "modernbert": "encoder", "nomic_bert": "encoder", "layoutlm": "encoder",
+    "distilbert": "encoder", "albert": "encoder", "mpnet": "encoder", "ernie": "encoder", "deberta-v2": "deberta",
+    "deberta": "encoder", "modernbert": "modernbert", "nomic_bert": "encoder", "layoutlm": "encoder",
 }  # fmt: skip
 
 

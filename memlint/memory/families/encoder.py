@@ -128,6 +128,9 @@ def classifier_of(b: Builder, a: Architecture, hidden: int, dropout: float) -> C
     return classify
 
 
+POOLED_HEADS_ONLY = {"sequence_classification", "reward", "multiple_choice"}
+"""Objectives whose head reads one vector per sample."""
+
 HEADS = {
     "roberta": (True, "classifier", "tanh"), "xlm-roberta": (True, "classifier", "tanh"), "camembert": (True, "classifier", "tanh"),
     "electra": (True, "classifier", "gelu"), "mpnet": (True, "classifier", "tanh"), "distilbert": (False, "pre_classifier", "relu"),

@@ -1,0 +1,179 @@
+"""DeBERTa v2 and v3: attention over content and relative positions, which every layer projects anew.
+
+Read in transformers 5.24 `models/deberta_v2/modeling_deberta_v2.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memlint.memory import ops
+from memlint.memory.build import Builder
+from memlint.memory.families import parts
+from memlint.memory.families.encoder import classifier_of
+from memlint.memory.families.llama import LANGUAGE
+from memlint.memory.families.model import Block, Model, Stage
+from memlint.memory.linear import Linear, apply
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import BYTE, FP32, INT64, Tensor
+from memlint.memory.timeline import NotUniform
+from memlint.models.architecture import Architecture
+
+Norm = Callable[[Machine, Tensor], Tensor]
+
+
+def build(b: Builder, a: Architecture, layers: int) -> Model:
+    """The encoder and the head of the objective."""
+    config, hidden = a.config, a.hidden_size or 0
+    convolves = int(config.get("conv_kernel_size") or 0)
+    if convolves and layers < b.setup.layers:
+        raise NotUniform
+    width = int(config.get("embedding_size") or hidden)
+    dropout = float(config.get("hidden_dropout_prob") or 0.0)
+    types = int(config.get("type_vocab_size") or 0)
+    b.enter_layer(-1)
+    words = b.embedding("word_embeddings", b.setup.vocabulary, width)
+    positioned = config.get("position_biased_input", True)
+    places = b.embedding("position_embeddings", a.max_positions or 512, width) if positioned else None
+    kinds = b.embedding("token_type_embeddings", types, width) if types else None
+    project = b.linear("embed_proj", width, hidden) if width != hidden else None
+    norm = _norm(b, "LayerNorm", hidden)
+    relative = bool(config.get("relative_attention"))
+    span = int(config.get("position_buckets") or -1)
+    reach = int(config.get("max_relative_positions") or -1)
+    span = span if span > 0 else reach if reach > 0 else a.max_positions or 512
+    table = b.embedding("rel_embeddings", 2 * span, hidden) if relative else None
+    table_norm = _norm(b, "rel_LayerNorm", hidden) if relative and "layer_norm" in str(config.get("norm_rel_ebd") or "") else None
+    convolution = _convolution(b, hidden, convolves, dropout) if convolves else None
+    ids = b.buffer(a.max_positions or 512, INT64)
+    first: list[Tensor] = []
+
+    def embed(m: Machine, context: Tensor | None) -> Tensor:
+        x = ops.embedding(m, words, width, m.tokens, ids)
+        if places is not None:
+            x = ops.add(m, x, ops.embedding(m, places, width, m.sequence, ids, inputs=False))
+        if kinds is not None:
+            zeros = ops.token_ids(m, m.tokens)
+            x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, zeros, inputs=False))
+        if project is not None:
+            x = apply(m, project, x)
+        # The mask is always there (of ones, if need be); the embeddings are multiplied by it.
+        mask = m.new(m.tokens, x.itemsize)
+        x = ops.mul(m, norm(m, x), mask)
+        m.mask = m.new(m.batch * m.sequence * m.sequence, INT64 if b.setup.padding_mask else FP32)
+        m.shared = []
+        if table is not None:
+            m.shared = [m.new(m.sequence * m.sequence, INT64), table if table_norm is None else table_norm(m, table)]
+        x = ops.dropout(m, x, dropout)
+        first[:] = [x] if convolution is not None else []
+        return x
+
+    def finish(m: Machine, x: Tensor) -> Tensor:
+        m.shared = []
+        first.clear()
+        return x
+
+    blocks: list[Block] = []
+    for index in range(layers):
+        b.enter_layer(index)
+        block = _block(b, a, hidden, dropout, span, relative)
+        blocks.append(_followed(block, convolution, first) if convolution is not None and index == 0 else block)
+    b.enter_layer(-1)
+    stage = Stage(embed, blocks, finish)
+    if b.setup.objective in LANGUAGE:
+        dense = b.linear("dense", hidden, hidden, bias=True)
+        last = _norm(b, "transform.LayerNorm", hidden)
+        head = b.linear("decoder", hidden, b.setup.vocabulary, tied=words if b.setup.tied else None)
+        head.bias = b.vector("decoder.bias", b.setup.vocabulary)
+        act = a.activation or "gelu"
+        return Model(
+            [stage], lambda m, x: apply(m, head, last(m, parts.activation(m, apply(m, dense, x), act))), head, hidden,
+            b.setup.vocabulary, causal=False, upcasts=False,
+        )  # fmt: skip
+    return Model([stage], classifier_of(b, a, hidden, dropout), None, hidden, b.setup.num_labels, causal=False, upcasts=False)
+
+
+def _norm(b: Builder, name: str, width: int) -> Norm:
+    weight, bias = b.norm(name, width), b.vector(f"{name}.bias", width)
+    return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
+
+
+def _convolution(b: Builder, hidden: int, kernel: int, dropout: float) -> Callable[[Machine, Tensor, Tensor], Tensor]:
+    """`ConvLayer` beside the first block (v2-xlarge and larger)."""
+    weight, bias = b.parameter("conv", "conv", (hidden, hidden * kernel)), b.vector("conv.bias", hidden)
+    norm = _norm(b, "conv.LayerNorm", hidden)
+
+    def run(m: Machine, x: Tensor, residual: Tensor) -> Tensor:
+        out = ops.copy(m, ops.convolution(m, ops.copy(m, x), weight, bias, x.numel))
+        out = ops.unary(m, ops.dropout(m, out, dropout), keeps="output")
+        return ops.mul(m, norm(m, ops.add(m, residual, out)), m.new(m.tokens, x.itemsize))
+
+    return run
+
+
+def _followed(block: Block, convolution: Callable[[Machine, Tensor, Tensor], Tensor], first: list[Tensor]) -> Block:
+    return lambda m, x, context: convolution(m, x, block(m, x, context))
+
+
+def _by_head(m: Machine, x: Tensor) -> Tensor:
+    """`transpose_for_scores`."""
+    return ops.copy(m, x)
+
+
+def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, relative: bool) -> Block:
+    config, heads = a.config, a.heads or 1
+    inner, act = a.intermediate_size or 4 * hidden, a.activation or "gelu"
+    kinds = config.get("pos_att_type") or ()
+    drop = float(config.get("attention_probs_dropout_prob") or 0.0)
+    b.parent = "attn"
+    q, k, v = (b.linear(name, hidden, hidden, bias=True) for name in ("query_proj", "key_proj", "value_proj"))
+    pos_key: Linear | None = k if "c2p" in kinds and relative else None
+    pos_query: Linear | None = q if "p2c" in kinds and relative else None
+    if relative and not config.get("share_att_key"):
+        pos_key = b.linear("pos_key_proj", hidden, hidden, bias=True) if pos_key is not None else None
+        pos_query = b.linear("pos_query_proj", hidden, hidden, bias=True) if pos_query is not None else None
+    out = b.linear("dense", hidden, hidden, bias=True)
+    first = _norm(b, "attention.output.LayerNorm", hidden)
+    b.parent = "mlp"
+    up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
+    second = _norm(b, "output.LayerNorm", hidden)
+
+    def positions(m: Machine, states: Tensor, projection: Linear, positions: Tensor) -> Tensor:
+        """Scores against every relative position, picked by distance."""
+        rows = m.batch * heads * m.sequence
+        projected = ops.spread(m, _by_head(m, apply(m, projection, positions)), m.batch * 2 * span * hidden)
+        scored = ops.matmul(m, states, projected, rows * 2 * span)
+        index = m.new(m.sequence * m.sequence, INT64)
+        return ops.scale(m, ops.take(m, scored, index, rows * m.sequence))
+
+    def attention(m: Machine, x: Tensor) -> Tensor:
+        pairs = m.batch * heads * m.sequence * m.sequence
+        query, key, value = (_by_head(m, apply(m, projection, x)) for projection in (q, k, v))
+        scores = ops.matmul(m, query, ops.scale(m, key), pairs)
+        if relative:
+            table = ops.dropout(m, m.shared[1], dropout)
+            total: Tensor | None = None
+            if pos_key is not None:
+                total = ops.shift(m, positions(m, query, pos_key, table))
+            if pos_query is not None:
+                other = positions(m, key, pos_query, table)
+                total = other if total is None else ops.add(m, total, other)
+            if total is not None:
+                scores = ops.add(m, scores, total)
+            del total
+        scores = ops.masked_fill(m, scores, m.new(m.batch * m.sequence * m.sequence, BYTE))
+        weights = ops.softmax(m, ops.cast(m, scores, FP32) if m.autocast else scores, FP32 if m.autocast else scores.itemsize)
+        del scores
+        weights = ops.dropout(m, weights, drop)
+        return ops.copy(m, ops.matmul(m, weights, value, x.numel))
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        mixed = ops.dropout(m, apply(m, out, attention(m, x)), dropout)
+        x = first(m, ops.add(m, mixed, x))
+        del mixed
+        fed = ops.dropout(m, apply(m, down, parts.activation(m, apply(m, up, x), act)), dropout)
+        return second(m, ops.add(m, fed, x))
+
+    return block
+
+
