@@ -167,7 +167,7 @@ def jobs(document: Document) -> Iterator[Shell]:
             value = node.get(key)
             if isinstance(value, Scalar) and isinstance(value.value, str):
                 yield Shell(_scalar(document.path, value), environment, allocation)
-        command, arguments = node.get("command"), node.get("args")
+        command, arguments = node.get("command"), node.get("args") or node.get("arguments")
         if command is not None or isinstance(arguments, SequenceNode):
             words = [piece for part in (command, arguments) if part is not None for piece in _words(document.path, part)]
             if words:
