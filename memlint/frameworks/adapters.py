@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memlint.facts import Fact, Status, default, fixed
 from memlint.frameworks.models import (
+    LOADED_ADAPTER,
     is_model,
     models_in,
 )
@@ -28,7 +29,7 @@ def adapted(machine: Machine, tail: str, call: Call) -> Fact | None:
         model = call.argument("model", 0)
         for inner in instances(model):
             if is_model(inner):
-                reason = "the adapter is loaded from a checkpoint"
+                reason = LOADED_ADAPTER
                 machine.write(inner, ".adapter", opaque(reason, "adapter", (), call.span))
         return model
     if tail == "get_peft_config":

@@ -14,7 +14,7 @@ from memlint.frameworks.names import canonical, class_name
 from memlint.frameworks.native import arguments, place, plain
 from memlint.frameworks.state import instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible
+from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible, weaken
 from memlint.source import Span
 from memlint.versions import Versions
 
@@ -303,6 +303,7 @@ def _adapter(model: Instance, versions: Versions, sites: list[Site]) -> dict[str
 
 def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = None) -> dict[str, Fact]:
     """`adapter.*` of a PEFT config that may be None, one of several, or not known."""
+    config = _resumed(config)
     if config.status is Status.UNKNOWN:
         return {"adapter.method": unknown(config.reason, place(config))}
     options: list[dict[str, Fact]] = []
@@ -339,7 +340,16 @@ def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = 
     return facts
 
 
+def _resumed(config: Fact) -> Fact:
+    """An adapter that is loaded from a checkpoint where there is one, and new where not: a new one as written."""
+    parts = config.value.parents if isinstance(config.value, Opaque) and config.value.operation == "merge" else ()
+    new = [part for part in parts if part.known and isinstance(part.value, Instance)]
+    loaded = [part for part in parts if part.status is Status.UNKNOWN and part.reason == LOADED_ADAPTER]
+    return weaken(new[0]) if len(new) == 1 and len(new) + len(loaded) == len(parts) else config
+
+
 PEFT_CONFIGS = frozenset(METHODS)
+LOADED_ADAPTER = "the adapter is loaded from a checkpoint"
 
 
 # --- methods of a model ---------------------------------------------------------------------------------------------
