@@ -184,7 +184,8 @@ def _block(
     attention_bias = bias if style.attention_bias is None else style.attention_bias
     parallel = style.parallel and a.config.get("use_parallel_residual", a.config.get("parallel_attn", True))
     norm_bias = a.model_type != "mpt"
-    two_norms = style.two_norms or bool(a.config.get("new_decoder_architecture")) or not parallel
+    doubled = bool(a.config.get("new_decoder_architecture")) and a.config.get("num_ln_in_parallel_attn") in (None, 2)
+    two_norms = style.two_norms or doubled or not parallel
     first = _layer_norm(b, "ln_1", hidden, norm_bias)
     widths = (q_width + 2 * kv_width,) if len(style.qkv) == 1 else (q_width, kv_width, kv_width)
     b.parent = "attn"

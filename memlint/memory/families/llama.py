@@ -91,7 +91,8 @@ def decoder(
 
     classes = b.setup.vocabulary if b.setup.objective in LANGUAGE else b.setup.num_labels
     name = "lm_head" if b.setup.objective in LANGUAGE else "score"
-    head_linear = b.linear(name, hidden, classes, tied=table if b.setup.tied and name == "lm_head" else None)
+    tied = table if b.setup.tied and name == "lm_head" else None
+    head_linear = b.linear(name, hidden, classes, bool(a.config.get("lm_head_bias")) and name == "lm_head", tied)
 
     capped = bool(a.config.get("final_logit_softcapping"))
 
@@ -130,7 +131,9 @@ def windowed(b: Builder, a: Architecture, layers: int) -> bool:
 
 def rotary_of(a: Architecture) -> Rotary:
     """The rotary embedding of a configuration: `partial_rotary_factor` stands at the top or among `rope_parameters`."""
-    head_dim = a.head_dim or (a.hidden_size or 0) // (a.heads or 1)
+    head_dim = (a.hidden_size or 0) // (a.heads or 1)
+    if a.model_type != "stablelm":  # it has no such key
+        head_dim = a.head_dim or head_dim
     parameters = a.config.get("rope_parameters")
     nested = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
     return Rotary(head_dim, int(head_dim * float(a.config.get("partial_rotary_factor") or nested or 1.0)))
@@ -234,11 +237,18 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
     sliding = is_windowed(a, index)
     sinks = b.vector("sinks", heads, "sink") if style.sinks else None
     norms: tuple[Norm, Norm] | None = None
-    if style.qk_norm:
+    if style.qk_norm and a.config.get("use_qk_norm", True) is not False:
         wide = style.qk_norm == "full"
         norms = (
             norm_of(b, style, "q_norm", q_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
             norm_of(b, style, "k_norm", kv_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
+        )
+
+    elif a.config.get("use_qk_norm"):  # Cohere: statistics per head, a weight for every element
+        q_weight, k_weight = b.norm("q_norm", q_width), b.norm("k_norm", kv_width)
+        norms = (
+            lambda m, x: _cohere_norm(m, x, q_weight, head_dim),
+            lambda m, x: _cohere_norm(m, x, k_weight, head_dim),
         )
 
     def attention(m: Machine, x: Tensor) -> Tensor:
@@ -286,6 +296,9 @@ def mlp_of(b: Builder, a: Architecture, style: Style, index: int = 0, inner: int
         return fused
     if not style.gated:
         up, down = b.linear(names[5], hidden, inner, bias), b.linear(names[6], inner, hidden, bias)
+        if act == "xielu":
+            slopes = (b.vector("alpha_p", 1, "activation"), b.vector("alpha_n", 1, "activation"))
+            return lambda m, x: apply(m, down, parts.xielu(m, apply(m, up, x), *slopes))
         return lambda m, x: parts.mlp(m, x, up, down, act)
     gate = b.linear(names[4], hidden, inner, bias)
     up = b.linear(names[5], hidden, inner, bias)

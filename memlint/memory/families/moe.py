@@ -57,7 +57,7 @@ SPARSE = {
     "granitemoe": Sparse("late_softmax", adapted=False, style=Style(scales_embedding=True, scales_residual=True, scales_logits=True)),
     "deepseek_v2": Sparse("deepseek_v2", True, False, "plain", attention=mla.latent_attention),
     "deepseek_v3": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
-    "glm4_moe": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False, rope_concatenates=True)),
+    "glm4_moe": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False, rope_concatenates=True, qk_norm="head")),
     "phimoe": Sparse("sparsemixer", normalises=False, adapted=False,
                      style=Style(norm="layer", norm_bias=True)),
     "qwen3_next": Sparse(shared="gated", style=Style(norm="gemma"), attention=hybrid_attention),

@@ -124,6 +124,22 @@ def gelu_new(m: Machine, x: Tensor) -> Tensor:
     return ops.mul(m, half, inner)
 
 
+def xielu(m: Machine, x: Tensor, positive: Parameter, negative: Parameter) -> Tensor:
+    """`XIELUActivation._xielu_python` (transformers 5.24 `activations.py`): both branches, chosen by `where`."""
+    condition = m.new(x.numel, BYTE)
+    right = ops.add(m, ops.mul(m, ops.mul(m, ops.unary(m, positive), x), x), ops.scale(m, x))
+    bent = ops.unary(m, ops.clamp(m, x), keeps="output")
+    left = ops.add(m, ops.mul(m, ops.subtract(m, bent, x), ops.shift(m, ops.unary(m, negative))), ops.scale(m, x))
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    del bent
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(numel, itemsize), m.new(numel, itemsize)
+
+    return m.tape.record(out, (right, left), rule, (condition.storage,))
+
+
 def gated_mlp(m: Machine, x: Tensor, gate: Linear, up: Linear, down: Linear, act: str) -> Tensor:
     """`down(act(gate(x)) * up(x))`, or its fused SwiGLU kernel."""
     if "swiglu" in m.kernels or "glu" in m.kernels:
