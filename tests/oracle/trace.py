@@ -36,7 +36,6 @@ _TASKS = {
     "causal_lm": "CAUSAL_LM",
     "sequence_classification": "SEQ_CLS",
     "seq2seq_lm": "SEQ_2_SEQ_LM",
-    "token_classification": "TOKEN_CLS",
 }
 
 
