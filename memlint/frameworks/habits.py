@@ -32,7 +32,7 @@ Found = Iterator[tuple[str, str, ast.AST]]
 
 @lru_cache(maxsize=8)
 def habits(source: Source) -> tuple[Problem, ...]:
-    """The habits found in a script, looked for once in a file of many launches; none when its text holds no word of theirs or does not parse."""
+    """The habits found in a script, once for a script of many launches; none when no word of theirs is in it or it does not parse."""
     code = source.text
     searches = [
         search
