@@ -7,7 +7,7 @@ loop that takes each expert's tokens out and adds its result back (`index_add_`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memlint.memory import ops
@@ -17,7 +17,7 @@ from memlint.memory.families.linear_attention import hybrid_attention
 from memlint.memory.families.llama import MakeAttention, Part, attention_of, decoder, mlp_of
 from memlint.memory.families.llama_styles import Style
 from memlint.memory.families.model import Model
-from memlint.memory.linear import Linear, apply, stacked
+from memlint.memory.linear import Linear, Stack, apply, stacked
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, INT64, Parameter, Tensor
 from memlint.models.architecture import Architecture
@@ -125,31 +125,39 @@ def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         added = shared(m, x) if shared is not None and sparse.shared == "gated" else None
         weights, chosen = route(m, sparse, x, stacked(m, router), router_bias, count, top_k, normalises)
-        gate_up, out = stacked(m, both), stacked(m, down)
-        rows = x.numel // hidden * top_k
-        order, permutation, places = m.new(rows, INT64), m.new(rows, INT64), m.new(rows, INT64)
-        picked = ops.gather(m, x, places, rows * hidden)
-        del places
-        weights = ops.gather(m, weights, permutation, rows)
-        offsets = m.new(count, 4)
-        projected = ops.grouped_mm(m, picked, gate_up, offsets, rows * 2 * inner)
-        del picked
-        if both.bias is not None:
-            projected = _biased(m, projected, both.bias, order)
-        projected = clamped_glu(m, projected) if sparse.clamps else glu(m, projected, act)
-        projected = ops.grouped_mm(m, projected, out, offsets, rows * hidden)
-        if down.bias is not None:
-            projected = _biased(m, projected, down.bias, order)
-        weighted = ops.mul(m, projected, weights)
-        inverse = m.new(rows, INT64)
-        weighted = ops.gather(m, weighted, inverse, rows * hidden)
-        mixed = ops.cast(m, ops.sum_groups(m, weighted, rows // top_k * hidden), x.itemsize)
-        del weighted, projected
+        mixed = dispatch(m, x, weights, chosen, both, down, top_k, clamped_glu if sparse.clamps else lambda m, t: glu(m, t, act))
         if added is None and shared is not None:
             added = shared(m, x)
         return ops.add(m, mixed, added) if added is not None else mixed
 
     return feed_forward
+
+
+def dispatch(
+    m: Machine, x: Tensor, weights: Tensor, chosen: Tensor, both: Stack, down: Stack, top_k: int,
+    gate: Callable[[Machine, Tensor], Tensor],
+) -> Tensor:  # fmt: skip
+    """`grouped_mm_experts_forward`: rows sorted by expert, two grouped products, weighted, unsorted and summed."""
+    gate_up, out = stacked(m, both), stacked(m, down)
+    hidden = both.fin
+    rows = x.numel // hidden * top_k
+    order, permutation, places = m.new(rows, INT64), m.new(rows, INT64), m.new(rows, INT64)
+    picked = ops.gather(m, x, places, rows * hidden)
+    del places
+    weights = ops.gather(m, weights, permutation, rows)
+    offsets = m.new(both.count, 4)
+    projected = ops.grouped_mm(m, picked, gate_up, offsets, rows * both.fout)
+    del picked
+    if both.bias is not None:
+        projected = _biased(m, projected, both.bias, order)
+    projected = gate(m, projected)
+    projected = ops.grouped_mm(m, projected, out, offsets, rows * down.fout)
+    if down.bias is not None:
+        projected = _biased(m, projected, down.bias, order)
+    weighted = ops.mul(m, projected, weights)
+    inverse = m.new(rows, INT64)
+    weighted = ops.gather(m, weighted, inverse, rows * hidden)
+    return ops.cast(m, ops.sum_groups(m, weighted, rows // top_k * hidden), x.itemsize)
 
 
 def _biased(m: Machine, x: Tensor, bias: Parameter, expert: Tensor) -> Tensor:
@@ -200,7 +208,7 @@ def route(
     del scores, logits
     if normalises:
         kept = m.new(tokens * top_k, FP32)
-        weights = _normalised(m, weights, kept, tokens)
+        weights = normalised(m, weights, kept, tokens)
     if sparse.router in ("sigmoid", "deepseek_v2"):
         weights = ops.scale(m, weights)
     return weights if sparse.keeps_float else ops.cast(m, weights, dtype), chosen
@@ -212,7 +220,7 @@ def _logits(m: Machine, x: Tensor, weight: Tensor, bias: Parameter | None, numel
     return ops.add(m, logits, bias) if bias is not None else logits
 
 
-def _normalised(m: Machine, weights: Tensor, kept: Tensor, tokens: int) -> Tensor:
+def normalised(m: Machine, weights: Tensor, kept: Tensor, tokens: int) -> Tensor:
     """`weights /= weights.sum(-1)`, in place: the old values are cloned for backward."""
     total = m.new(tokens, FP32)
     numel = weights.numel
@@ -265,7 +273,7 @@ def _looped(
         weights = ops.gather(m, scores, chosen, tokens * top_k)
         del scores
         if normalises:
-            weights = _normalised(m, weights, m.new(tokens * top_k, FP32), tokens)
+            weights = normalised(m, weights, m.new(tokens * top_k, FP32), tokens)
         weights = ops.cast(m, weights, x.itemsize)
         mixed = m.new(x.numel, x.itemsize)
         rows = tokens * top_k // visited
