@@ -90,7 +90,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "vision.aligner_trainable": (f"{role}.fusion_trainable", _trains),
     })  # fmt: skip
     result |= _adapter(native, role, builder, held) | _loss(native) | _evaluation(native) | _parallel(native, context.path)
-    result["reference_model"] = _reference(native, result["adapter.method"])
+    result["reference_model"] = _reference(native, result["adapter.method"], derive(_component, builder))
     context.note(_problems(native, result))
     return result
 
@@ -107,7 +107,12 @@ def _model(native: Native, builder: Fact) -> Fact:
         path = folder.value.rstrip("/")
         if re.search(r"\d+(?:\.\d+)?[bm](?![a-z])", path.rsplit("/", 1)[-1], re.IGNORECASE):
             return folder.with_value(path)
-    return derive(lambda name: text(name).rsplit(".", 1)[-1], builder)
+    return derive(_component, builder)
+
+
+def _component(path: Any) -> str:
+    """The model in a builder's name: `torchtune.models.llama3_1.qlora_llama3_1_8b` -> `llama3_1_8b`."""
+    return re.sub(r"^(?:q?lora|dora)_", "", text(path).rsplit(".", 1)[-1])
 
 
 def _packing(native: Native) -> Fact:
@@ -204,8 +209,15 @@ def _loss(native: Native) -> Facts:
     return result
 
 
-def _reference(native: Native, adapter: Fact) -> Fact:
-    """A DPO recipe without adapter loads a second model from `ref_checkpointer`; so do PPO and GRPO."""
+def _reference(native: Native, adapter: Fact, model: Fact) -> Fact:
+    """A DPO recipe without adapter loads a second model from `ref_checkpointer`; so do PPO and GRPO. A distilled model has a
+    teacher beside it, which counts as a copy only if it is of the same size (`recipes/knowledge_distillation_*.py`)."""
+    teacher = given(native, "teacher_model._component_")
+    if teacher is not None:
+        name = derive(_component, teacher)
+        if name.known and model.known and name.value == model.value:
+            return teacher.with_value("copy")
+        return unknown(f"the teacher {name.value} is another model beside this one", teacher.origin[0].span if teacher.origin else None)
     for name in ("ref_checkpointer._component_", "ref_policy_checkpointer._component_", "reward_checkpointer._component_"):
         fact = given(native, name)
         if fact is not None:
