@@ -1,8 +1,8 @@
 """The words of a rule beside the canonical facts: terms about the estimate, the verdict, the card and the model.
 
 `verdict` (fits, tight, does_not_fit) is unknown without a target card; `fits_for_sure` is then false. `estimate.*` are
-bytes (`needed`, `required`, `allocated`, `reserved`, `device`, each with `.low`, `.expected`, `.high`; `most.<component>`
-and `phase.<phase>` at their own peaks) and shares of the peak (`share.<component>`); `estimate.host` is the host memory of a node. `gpu.*`, `architecture.*` and
+bytes (`needed`, `required`, `allocated`, `reserved`, `device` and `host`, each with `.low`, `.expected`, `.high`; `most.<component>`
+and `phase.<phase>` at their own peaks) and shares of the peak (`share.<component>`). `gpu.*`, `architecture.*` and
 `host.capacity` describe the card, the model and the configured host memory. `largest.micro_batch` and
 `largest.sequence_length` are what would fit. `problem_message` is the text of the problem that a finding is about.
 """
