@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.comments import ORIGIN
 from memlint.config import Settings
@@ -26,8 +25,7 @@ MAX_SEQUENCE = 2**20
 """Where the searches for the largest that fits stop: beyond any real setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
+class Assessment(NamedTuple):
     """What is known about one run on one target card; the rules and reports look at nothing else."""
 
     run: TrainingRun
@@ -37,7 +35,7 @@ class Assessment:
     """Why there is no estimate, and how to supply what is missing."""
     gpu: Gpu | None = None
     verdict: str = UNKNOWN
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = Settings()
 
     @property
     def architecture(self) -> Architecture | None:
@@ -80,8 +78,7 @@ class Assessment:
         return Interval(required.low + low, required.expected + context, required.high + high)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether an estimate fits one card."""
 
     gpu: Gpu
@@ -225,7 +222,7 @@ def _decided_by(gpu: Gpu | None, run: TrainingRun) -> TrainingRun:
     for key, fact in run.facts.items():
         if fact.decided_by == "gpu.bf16" and len(fact.choices) == 2:
             value = fact.choices[0] if supported else fact.choices[1]
-            settled[key] = replace(fixed(value), origin=fact.origin).through(None, f"{gpu.name} decides")
+            settled[key] = fixed(value)._replace(origin=fact.origin).through(None, f"{gpu.name} decides")
     return run.with_facts(settled) if settled else run
 
 

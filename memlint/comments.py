@@ -10,8 +10,8 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from memlint.source import Kind, Source
 
@@ -20,8 +20,7 @@ ORIGIN = "memlint comment"
 """The origin of a fact that a comment states."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(NamedTuple):
     """One comment: `text` is what follows `memlint:`; `line` counts inside the cell for a notebook (`cell` > 0).
 
     `column` and `end_column` cover the comment from its `#` (or `//`) on; `alone` is true when nothing else is on its

@@ -9,9 +9,9 @@ linted file come on top, the command line on top of those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.comments import comments_of
 from memlint.config_file import (
@@ -45,8 +45,7 @@ __all__ = [
 MAX_EXTENDS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """The settings in force for one file. Empty `select` means every rule; `set` maps canonical keys to values."""
 
     gpu: str | None = None
@@ -59,15 +58,15 @@ class Settings:
     rules: tuple[Path, ...] = ()
     """Folders with a team's own rule pages."""
     fail_on: str = "error"
-    models: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str] = {}
     """Model id to a config.json or to the id of a model with the same shape."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    set: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
+    set: Mapping[str, Any] = {}
     per_path: tuple[tuple[Pattern, Mapping[str, Any]], ...] = ()
     """Settings for some files only, already part of what `settings_for` returns."""
     path: Path | None = None
     """The file they come from."""
-    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    origins: Mapping[str, str] = {}
     """Where each setting is written: "pyproject.toml:12", "train.py:3 comment", "--gpu"."""
 
     @property
@@ -90,7 +89,7 @@ class Settings:
         given = {name: value for name, value in values.items() if value is not None}
         if "set" in given:
             given["set"] = {**self.set, **given["set"]}
-        return replace(self, **given, origins={**self.origins, **dict.fromkeys(_flat_names(values), origin)})
+        return self._replace(**given, origins={**self.origins, **dict.fromkeys(_flat_names(values), origin)})
 
 
 @dataclass(slots=True)
@@ -193,7 +192,7 @@ def _load(path: Path, required: bool = False, extended_by: tuple[Path, ...] = ()
         return None
     base = _extended(path, text, section["extend"], extended_by) if "extend" in section else Settings()
     values = read_values(section, path, text)
-    return replace(_with_values(base, values, shown(path)), path=path, origins=_origins(base, values, path, text))
+    return _with_values(base, values, shown(path))._replace(path=path, origins=_origins(base, values, path, text))
 
 
 def _extended(path: Path, text: str, value: Any, extended_by: tuple[Path, ...]) -> Settings:
@@ -216,7 +215,7 @@ def _with_values(base: Settings, values: Mapping[str, Any], origin: str) -> Sett
     }
     if "per_path" in merged:
         merged["per_path"] = (*base.per_path, *merged["per_path"])
-    return replace(base, **merged, origins={**base.origins, **dict.fromkeys(_flat_names(values), origin)})
+    return base._replace(**merged, origins={**base.origins, **dict.fromkeys(_flat_names(values), origin)})
 
 
 def _origins(base: Settings, values: Mapping[str, Any], path: Path, text: str) -> dict[str, str]:

@@ -6,11 +6,10 @@ Everything here is about one file; which file counts, and what its settings mean
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 FILES = ("memlint.toml", "pyproject.toml")
 
@@ -23,8 +22,7 @@ class ConfigError(Exception):
         self.message, self.path, self.line = message, path, line
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(NamedTuple):
     """A glob below a folder. Without a slash it names files or folders anywhere below, with one it starts at `root`."""
 
     root: Path

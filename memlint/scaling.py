@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.assess import Assessment, estimate_with
 
@@ -32,8 +31,7 @@ _MEGATRON: Changes = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One strategy: bytes that each GPU must have, by number of GPUs; None where it cannot be estimated or does not apply."""
 
     strategy: str
@@ -76,5 +74,5 @@ def _experts(assessment: Assessment) -> bool:
 def _needed(assessment: Assessment, changes: Changes | None) -> int | None:
     if changes is None:
         return None
-    found = replace(assessment, estimate=estimate_with(assessment, changes)).needed
+    found = assessment._replace(estimate=estimate_with(assessment, changes)).needed
     return found.expected if found else None

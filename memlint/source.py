@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 MAX_BYTES = 8 * 1024 * 1024
 """Larger files are refused: a hand-written config or script is never that big, and the hook must stay quick."""
@@ -51,8 +51,7 @@ class ReadError(Exception):
         self.message, self.path, self.line, self.column = message, path, line, column
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Span:
+class Span(NamedTuple):
     """A place in a file. `cell` is the 1-based notebook cell; lines then count inside the cell."""
 
     path: str
@@ -63,8 +62,7 @@ class Span:
     cell: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A file's text. `path` is as the user wrote it (posix separators); it is what findings print."""
 
     path: str

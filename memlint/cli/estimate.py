@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from memlint.assess import Assessment, Verdict, estimate_with, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
@@ -109,7 +108,7 @@ def answer(assessment: Assessment) -> Answer:
 
 
 def _planned(proposal: Proposal, assessment: Assessment) -> Planned | None:
-    needed = replace(assessment, estimate=estimate_with(assessment, proposal.changes)).needed
+    needed = assessment._replace(estimate=estimate_with(assessment, proposal.changes)).needed
     return Planned(proposal, needed.expected) if needed else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from memlint.assess import DOES_NOT_FIT, TIGHT, Assessment, estimate_with, smallest_card
@@ -175,10 +175,10 @@ def with_effects(result: CheckResult) -> CheckResult:
             shown.add(id(owner))
             breakdowns[finding.fingerprint] = owner
         remedies[finding.fingerprint] = tuple(_effect(fix, owner) for fix in finding.fixes)
-    return replace(result, remedies=remedies, breakdowns=breakdowns)
+    return result._replace(remedies=remedies, breakdowns=breakdowns)
 
 
 def _effect(fix: Fix, owner: Assessment) -> Remedy:
     after = estimate_with(owner, fix.changes) if fix.changes else None
-    before, left = owner.needed, replace(owner, estimate=after).needed
+    before, left = owner.needed, owner._replace(estimate=after).needed
     return Remedy(fix, before.expected, left.expected) if before and left else Remedy(fix)

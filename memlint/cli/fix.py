@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from memlint.cli.check import exit_code, report
 from memlint.cli.examine import examine
@@ -30,7 +29,7 @@ def fix_and_report(inputs: Inputs, session: Session, options: argparse.Namespace
     session = _written(fixed, session)
     ignores = not options.no_ignores
     result = examine(inputs, session, ignores=ignores, accepted=ignores, baseline=options.baseline)
-    result = replace(result, fixed=len(fixed.applied))
+    result = result._replace(fixed=len(fixed.applied))
     # The fixed text of standard input is the output; what is left to say goes beside it.
     report(result, options.format, session, options.statistics, sys.stderr if session.texts else sys.stdout)
     for one in fixed.applied:
@@ -73,9 +72,9 @@ def with_edits(result: CheckResult, session: Session) -> CheckResult:
         project = session.project_for(owner.run.path, owner.settings)
         known = result.remedies_of(finding)
         remedies[finding.fingerprint] = tuple(
-            replace(remedy, edits=_edits(fix_edits(owner.run, remedy.fix.changes, project))) for remedy in known
+            remedy._replace(edits=_edits(fix_edits(owner.run, remedy.fix.changes, project))) for remedy in known
         )
-    return replace(result, remedies=remedies)
+    return result._replace(remedies=remedies)
 
 
 def _edits(proved: FixEdits | None) -> tuple[TextEdit, ...]:

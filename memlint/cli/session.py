@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from memlint.assess import Assessment, assess, overridden, target
 from memlint.cli import internal_error
@@ -20,8 +21,7 @@ from memlint.source import ReadError, Source
 STDIN = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """One input after reading: its runs with their settings laid over them, or why it could not be read."""
 
     path: str
@@ -113,8 +113,7 @@ class Session:
         return done, []
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(NamedTuple):
     """The files to look at. `named` were given by a person by name: they must be readable, others may be no training job."""
 
     files: tuple[str, ...] = ()

@@ -12,7 +12,6 @@ values is the same everywhere, so that no dialect has to think about it:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -58,7 +57,7 @@ def derive(function: Callable[..., Any], *facts: Fact, note: str = "") -> Fact:
     result = choices(values, decided_by=decided.pop() if len(decided) == 1 else "")
     if result.known:
         return Fact(result.value, status, origin)
-    return replace(result, origin=origin)
+    return result._replace(origin=origin)
 
 
 def _short(value: Any) -> str:
@@ -116,7 +115,7 @@ def soften(fact: Fact, note: str) -> Fact:
     Its first origin is the note, not a place: a fix must not write the value where the other one stands.
     """
     status = Status.DEFAULT if fact.status is Status.FIXED else fact.status
-    return replace(fact, status=status, origin=(Origin(None, note), *fact.origin))
+    return fact._replace(status=status, origin=(Origin(None, note), *fact.origin))
 
 
 # ---- conversions of values ----

@@ -7,9 +7,8 @@ The same type carries native arguments (`per_device_train_batch_size` of a call,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.source import Span
 
@@ -27,16 +26,14 @@ class Status(str, Enum):
     """Cannot be known statically; `reason` says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """A link of the chain that brought a value here. `span` is None for a library default; `note` names the link."""
 
     span: Span | None
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """One value.
 
     `origin[0]` is the place that sets the value (where a fix would write); the later ones are the chain that leads there.
@@ -64,11 +61,11 @@ class Fact:
 
     def through(self, span: Span | None, note: str) -> Fact:
         """The same fact, reached through one more link."""
-        return replace(self, origin=(*self.origin, Origin(span, note)))
+        return self._replace(origin=(*self.origin, Origin(span, note)))
 
     def with_value(self, value: Any) -> Fact:
         """The same fact (status, origin) translated to another value; for a known fact only."""
-        return replace(self, value=value)
+        return self._replace(value=value)
 
 
 def fixed(value: Any, span: Span | None = None, note: str = "") -> Fact:

@@ -7,12 +7,10 @@ by `run.yaml`, by the rule language and by the JSON output.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """One canonical key. `kind` is text, int, number, bool, names (a list of names or one pattern), mapping or any.
 
     `values` are the allowed texts of a closed vocabulary (empty = open).

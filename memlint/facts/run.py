@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.facts.fact import Fact, fixed, unknown
 from memlint.source import ReadError, Span
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """A place where settings of a dialect are written: a YAML or JSON mapping, a Python call, a launch line.
 
     `dialect` names the module whose table translates canonical keys to native ones; `kind` is yaml, json, python or shell;
@@ -25,8 +23,7 @@ class Site:
     pointer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Something in the input that the framework itself would reject or ignore; rules turn it into a finding.
 
     `name` is kebab-case and stable (`fp16-and-bf16-both`, `unknown-key`), `message` is for a person.
@@ -38,8 +35,7 @@ class Problem:
     related: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRun:
+class TrainingRun(NamedTuple):
     """One training job. Keys of `facts` are the canonical keys of `memlint.facts.keys`."""
 
     path: str
@@ -49,7 +45,7 @@ class TrainingRun:
     recognised_by: str = ""
     sites: tuple[Site, ...] = ()
     problems: tuple[Problem, ...] = ()
-    files: tuple[str, ...] = field(default=())
+    files: tuple[str, ...] = ()
     """Every file that contributed, in the order read."""
 
     def fact(self, key: str) -> Fact:
@@ -63,15 +59,14 @@ class TrainingRun:
 
     def with_facts(self, facts: Mapping[str, Fact]) -> TrainingRun:
         """The same run with some facts replaced."""
-        return replace(self, facts={**self.facts, **facts})
+        return self._replace(facts={**self.facts, **facts})
 
     def with_values(self, values: Mapping[str, Any], note: str) -> TrainingRun:
         """The same run with some values fixed (a `--set`, a proposed fix)."""
         return self.with_facts({key: fixed(value, note=note) for key, value in values.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
+class Extraction(NamedTuple):
     """What one input yields: its runs in source order, and what could not be read."""
 
     runs: tuple[TrainingRun, ...] = ()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 DATA = Path(__file__).parent / "data" / "gpus.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(NamedTuple):
     """One kind of card. Bytes are per device; a dual-chip card counts as its devices."""
 
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 
 from memlint.gpus.gpu import Gpu, all_gpus
@@ -128,7 +127,7 @@ def _of_size(gigabytes: float) -> Gpu | None:
         gpu for gpu in all_gpus() if abs(gpu.memory_gb - gigabytes) <= TOLERANCE / 2 * gigabytes
     ]
     if cards:
-        return replace(cards[0], name=name, aliases=(), common=False)
+        return cards[0]._replace(name=name, aliases=(), common=False)
     nearest = min(all_gpus(), key=lambda gpu: abs(gpu.memory_gb - gigabytes))
     capacity = int(nearest.capacity_bytes * gigabytes / nearest.memory_gb)
-    return replace(nearest, name=name, aliases=(), capacity_bytes=capacity, confidence="low", common=False)
+    return nearest._replace(name=name, aliases=(), capacity_bytes=capacity, confidence="low", common=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from memlint.dialects.settle import settle
 from memlint.facts import Fact, Problem, Status, TrainingRun, choices, unknown
@@ -56,8 +55,7 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
             elif key == "precision" and _states(fact) and own.value != fact.value and own.value[:4] != str(fact.value)[:4]:
                 problems += _contradiction("the precision", fact, own)
     files = tuple(dict.fromkeys(f for f in (command.path, *run.files, command.accelerate_config) if f))
-    return replace(
-        run,
+    return run._replace(
         path=command.path,
         span=command.span,
         facts=settle(facts),
@@ -146,8 +144,7 @@ def _join(runs: Sequence[TrainingRun]) -> TrainingRun:
     facts: dict[str, Fact] = {}
     for key in dict.fromkeys(key for run in runs for key in run.facts):
         facts[key] = join([run.facts.get(key) for run in runs])
-    return replace(
-        first,
+    return first._replace(
         facts=facts,
         files=tuple(dict.fromkeys(file for run in runs for file in run.files)),
         sites=tuple(dict.fromkeys(site for run in runs for site in run.sites)),
@@ -169,7 +166,7 @@ def join(facts: Sequence[Fact | None]) -> Fact:
             return fact
     found = choices((value for fact in known for value in fact.values), span)
     origins = tuple(dict.fromkeys(origin for fact in known for origin in fact.origin[:1]))
-    return replace(found, origin=origins or found.origin)
+    return found._replace(origin=origins or found.origin)
 
 
 def _place(fact: Fact) -> Span | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from memlint.facts import Fact
 from memlint.source import Span
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One training launch: `CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 train.py --bs 4`.
 
     `argv` are the words after the program (`--bs`, `4`), each a Fact over text: fixed, default (`${BS:-4}`) or
@@ -21,9 +20,9 @@ class Command:
     """The script, module or tool that trains, as written: `train.py`, `-m pkg.train` gives `pkg.train`, `swift sft`."""
     argv: tuple[Fact, ...]
     span: Span
-    env: Mapping[str, Fact] = field(default_factory=dict)
+    env: Mapping[str, Fact] = {}
     """Environment variables in force: prefixes, `export`, and what the launcher sets, such as WORLD_SIZE."""
-    launcher: Mapping[str, Fact] = field(default_factory=dict)
+    launcher: Mapping[str, Fact] = {}
     """Canonical facts that the launcher decides: `parallel.gpus`, `parallel.strategy`, `precision`, ..."""
     module: bool = False
     """The program is a module name (`python -m`)."""

@@ -7,7 +7,6 @@ Options and defaults as in torch 2.13 (`torch/distributed/run.py`), accelerate 1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from memlint.dialects.accelerate import launcher_facts
 from memlint.dialects.context import Context, first_document
@@ -66,7 +65,7 @@ def command(bare: Bare, header: slurm.Options, span: Span, project: Project, pat
             return None
         inner = MODULES.get(found) if module else None
         if inner is None:
-            return replace(base, program=found, module=module, argv=rest, launcher=_bare_facts(bare, around))
+            return base._replace(program=found, module=module, argv=rest, launcher=_bare_facts(bare, around))
         name, words = inner, rest
     if name == "torchrun":
         return _torchrun(words, base, bare, around)
@@ -74,7 +73,7 @@ def command(bare: Bare, header: slurm.Options, span: Span, project: Project, pat
         return _accelerate(words, base, bare, around, project)
     if name == "deepspeed":
         return _deepspeed(words, base, bare, around, project)
-    return replace(base, program=name, argv=words, launcher=_bare_facts(bare, around))
+    return base._replace(program=name, argv=words, launcher=_bare_facts(bare, around))
 
 
 def _python(words: tuple[Fact, ...]) -> tuple[str | None, bool, tuple[Fact, ...]]:
@@ -128,8 +127,8 @@ def _target(rest: tuple[Fact, ...], base: Command, module: bool) -> Command | No
     python = basename(rest[0])
     if not module and python.startswith("python") and len(rest) > 1:
         found, module, words = _python(rest[1:])
-        return replace(base, program=found, module=module, argv=words) if found else None
-    return replace(base, program=program, module=module, argv=rest[1:])
+        return base._replace(program=found, module=module, argv=words) if found else None
+    return base._replace(program=program, module=module, argv=rest[1:])
 
 
 def _data_parallel(gpus: Fact | None, nodes: Fact | None, note: str) -> Facts:
@@ -158,7 +157,7 @@ def _torchrun(words: tuple[Fact, ...], base: Command, bare: Bare, around: Facts)
     if nodes is not None:
         facts["parallel.nodes"] = nodes
     facts |= _data_parallel(gpus, nodes, "torchrun starts one process a GPU")
-    return replace(target, launcher=facts)
+    return target._replace(launcher=facts)
 
 
 def _processes(given: Options, bare: Bare, around: Facts) -> Fact | None:
@@ -202,7 +201,7 @@ def _accelerate(words: tuple[Fact, ...], base: Command, bare: Bare, around: Fact
     native = {**(flatten(config) if config else {}), **given.values}
     unread = given.opaque or (config is None and given.get("config_file") is not None)
     facts = _accelerate_facts(native, bare, around, project, target, unread=unread)
-    return replace(target, launcher=facts, accelerate_config=config.path if config else None)
+    return target._replace(launcher=facts, accelerate_config=config.path if config else None)
 
 
 def _accelerate_file(given: Options, target: Command, project: Project) -> Document | None:
@@ -248,7 +247,7 @@ def _deepspeed(words: tuple[Fact, ...], base: Command, bare: Bare, around: Facts
     if nodes is not None:
         facts["parallel.nodes"] = nodes
     facts |= _data_parallel(gpus, nodes, "deepspeed starts one process a GPU")
-    return replace(target, launcher=facts)
+    return target._replace(launcher=facts)
 
 
 def _resources(

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from memlint.dialects import recognise
@@ -77,7 +76,7 @@ def launched(script: Script, allocation: slurm.Options, project: Project, path: 
         found = None if bare is None else command_of(bare, allocation, invocation.span, project, path, invocation.directory)
         if found is None:
             continue
-        found = replace(found, passthrough=invocation.passthrough)
+        found = found._replace(passthrough=invocation.passthrough)
         if found in seen or len(seen) >= MAX_LAUNCHES or fruitless[found.program] >= MAX_FRUITLESS:
             continue
         seen.append(found)
@@ -88,7 +87,7 @@ def launched(script: Script, allocation: slurm.Options, project: Project, path: 
             errors[error.path, error.line, error.message] = error
     runs = [run for span in sorted(ways) for run in merged(ways[span])]
     problems = _cut_short(script, runs)
-    runs = [replace(run, problems=(*run.problems, *problems.get(run.span, ()))) for run in runs]
+    runs = [run._replace(problems=(*run.problems, *problems.get(run.span, ()))) for run in runs]
     return Extraction(tuple(relocated(run, origins) for run in runs), tuple(errors.values()))
 
 

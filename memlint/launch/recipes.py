@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.dialects import by_name, recognise
 from memlint.dialects.accelerate import launcher_facts
@@ -32,8 +31,7 @@ OPEN_INSTRUCT_SCRIPTS = re.compile(r"(?:^|/)open_instruct/(?:finetune|dpo_tune_c
 VERL_TRAINERS = re.compile(r"verl\.trainer\.(?:main_ppo\w*|\w*sft_trainer\w*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     """What a tool was told: the dialect, the configuration file as written, and the arguments over it."""
 
     dialect: str
@@ -121,7 +119,7 @@ def _trl(command: Command, words: tuple[Fact, ...], project: Project) -> Recipe:
         document = first_document(source) if source is not None else None
         settings = {**(flatten(document) if document else {}), **settings}
     launcher = launcher_facts(settings) if settings else {}
-    return replace(found, native=native, launcher={**command.launcher, **launcher})
+    return found._replace(native=native, launcher={**command.launcher, **launcher})
 
 
 def _litgpt(command: Command, words: tuple[Fact, ...]) -> Recipe:
@@ -218,5 +216,5 @@ def tool_launcher(command: Command, found: Recipe, run: TrainingRun) -> Command:
         if found.dialect == "ms_swift" and many and processes is None:
             launcher["parallel.strategy"] = gpus.with_value("device_map").through(None, "one process: swift splits the model")
         else:
-            launcher["parallel.strategy"] = replace(gpus, value="ddp" if many else "none")
-    return replace(command, launcher=launcher)
+            launcher["parallel.strategy"] = gpus._replace(value="ddp" if many else "none")
+    return command._replace(launcher=launcher)

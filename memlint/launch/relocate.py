@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from memlint.facts import Fact, Origin, TrainingRun
@@ -43,19 +42,18 @@ def relocated(run: TrainingRun, origins: Mapping[str, Origins]) -> TrainingRun:
 
 def moved(run: TrainingRun, move: Move) -> TrainingRun:
     """The run with `move` applied to every place."""
-    return replace(
-        run,
+    return run._replace(
         span=move(run.span),
         facts={key: _fact(fact, move) for key, fact in run.facts.items()},
-        sites=tuple(replace(site, span=move(site.span)) for site in run.sites),
+        sites=tuple(site._replace(span=move(site.span)) for site in run.sites),
         problems=tuple(
-            replace(p, span=move(p.span), related=tuple(move(span) for span in p.related)) for p in run.problems
+            p._replace(span=move(p.span), related=tuple(move(span) for span in p.related)) for p in run.problems
         ),
     )
 
 
 def _fact(fact: Fact, move: Move) -> Fact:
-    return replace(fact, origin=tuple(Origin(o.span and move(o.span), o.note) for o in fact.origin))
+    return fact._replace(origin=tuple(Origin(o.span and move(o.span), o.note) for o in fact.origin))
 
 
 def _line_starts(text: str) -> list[int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.shell import Lines, Piece, Value
@@ -45,7 +44,7 @@ def word_options(words: Iterable[Fact]) -> Options:
                 name, value = text[:2], text[2:]
             pending = SHORT.get(name, name)
             if value:
-                found[pending] = replace(word, value=value)
+                found[pending] = word._replace(value=value)
                 pending = ""
         elif pending:
             found[pending] = word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from memlint.facts import Fact, Status
 
@@ -52,9 +52,9 @@ def options(words: Sequence[Fact], flags: frozenset[str]) -> Options:
             name, equals, value = written.partition("=")
             key = canonical(name)
             if equals:
-                found.values[key] = replace(word, value=value)
+                found.values[key] = word._replace(value=value)
             elif key in flags or index + 1 >= len(words):
-                found.values[key] = replace(word, value=True)
+                found.values[key] = word._replace(value=True)
             else:
                 index += 1
                 found.values[key] = words[index]
@@ -96,7 +96,7 @@ def arguments(words: Iterable[Fact]) -> tuple[dict[str, Fact], tuple[Fact, ...]]
             several = []
             name, equals, value = written[2:].partition("=")
             key = name.replace("-", "_")
-            found[key] = replace(word, value=value) if equals else replace(word, value=True)
+            found[key] = word._replace(value=value) if equals else word._replace(value=True)
             if equals:
                 key = ""
         elif key and not (written.startswith("-") and not _number(written)) and not (several and OVERRIDE.match(written)):
@@ -105,7 +105,7 @@ def arguments(words: Iterable[Fact]) -> tuple[dict[str, Fact], tuple[Fact, ...]]
             close()
             key, several = "", []
             name, _, value = written.lstrip("+").partition("=")
-            found[name] = replace(word, value=value)
+            found[name] = word._replace(value=value)
         else:
             close()
             key, several = "", []
@@ -119,7 +119,7 @@ def _list(words: list[Fact]) -> Fact:
     if unknown is not None:
         return unknown
     weakest = next((word for word in words if word.status is Status.DEFAULT), words[0])
-    return replace(weakest, value=[word.value for word in words], origin=words[0].origin)
+    return weakest._replace(value=[word.value for word in words], origin=words[0].origin)
 
 
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
@@ -128,16 +128,16 @@ _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": No
 def _typed(fact: Fact) -> Fact:
     """Text as the number, boolean or list that configuration parsers make of it."""
     if not fact.known or not isinstance(fact.value, str):
-        return fact if fact.known else replace(fact, value=None)
+        return fact if fact.known else fact._replace(value=None)
     value = fact.value.strip()
     if value in _WORDS:
-        return replace(fact, value=_WORDS[value])
+        return fact._replace(value=_WORDS[value])
     if value.startswith("[") and value.endswith("]"):
         items = [item.strip().strip("\"'") for item in value[1:-1].split(",")]
-        return replace(fact, value=[item for item in items if item])
+        return fact._replace(value=[item for item in items if item])
     for convert in (int, float):
         try:
-            return replace(fact, value=convert(value)) if value[:1] in "+-.0123456789" else fact
+            return fact._replace(value=convert(value)) if value[:1] in "+-.0123456789" else fact
         except ValueError:
             continue
     return fact

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from memlint.facts import Fact
 from memlint.launch import slurm
@@ -79,10 +79,10 @@ def unwrap(invocation: Invocation) -> Bare | None:
             words = words[start:]
             continue
         if not words[0].known and len(words) > 1 and (_is_script(words[1]) or text(words[1]) == "-m"):
-            bare.words = (replace(words[0], value="python"), *words[1:])
+            bare.words = (words[0]._replace(value="python"), *words[1:])
             return bare
         if _is_script(words[0]):
-            bare.words = (replace(words[0], value="python"), *words)
+            bare.words = (words[0]._replace(value="python"), *words)
             return bare
         return None
     return None
@@ -107,7 +107,7 @@ def _environment(words: tuple[Fact, ...], bare: Bare) -> tuple[Fact, ...]:
         written = text(words[index])
         name, equals, value = written.partition("=")
         if equals and name.isidentifier():
-            bare.env[name] = replace(words[index], value=value)
+            bare.env[name] = words[index]._replace(value=value)
         elif written in ("-u", "--unset", "-C", "--chdir"):
             index += 1
         elif not written.startswith("-"):
@@ -129,14 +129,14 @@ def _outer(words: tuple[Fact, ...], bare: Bare) -> None:
     for index, word in enumerate(words):
         following = words[index + 1] if index + 1 < len(words) else None
         option, equals, value = text(word).partition("=")
-        given = replace(word, value=value) if equals else following
+        given = word._replace(value=value) if equals else following
         if name in ("mpirun", "mpiexec") and option in ("-np", "-n", "--np") and given is not None:
             bare.processes, bare.tasks = given, True
         elif name in ("mpirun", "mpiexec") and option in ("-H", "--host", "-host", "-hosts") and given is not None and given.known:
-            bare.allocation.setdefault("--nodes", replace(given, value=str(len(text(given).split(",")))))
+            bare.allocation.setdefault("--nodes", given._replace(value=str(len(text(given).split(",")))))
         elif option in ("-e", "--env", "-x") and given is not None and "=" in text(given):
             variable, _, setting = text(given).partition("=")
-            bare.env[variable] = replace(given, value=setting)
+            bare.env[variable] = given._replace(value=setting)
         elif canonical(option) == "gpus" and given is not None and text(given).isdigit() and name not in ("docker", "podman"):
             bare.allocation.setdefault("--gpus-per-node", given)
         elif canonical(option) in ("num_nodes", "nodes") and given is not None and text(given).isdigit():

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from dataclasses import dataclass
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 from memlint.memory.timeline import Events
 
@@ -29,8 +29,7 @@ class DoesNotComplete(Exception):
     """The capacity is too small for the events even after returning every free segment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(NamedTuple):
     """What a replay reached. `slack` are the unsplit tails of the large blocks at their peak, which `torch.cuda.max_memory_allocated`
     counts as allocated."""
 

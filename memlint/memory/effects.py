@@ -6,14 +6,13 @@ in the research notes of this project (`docs/accuracy.md` cites them), never a r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.memory.setup import Setup
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """`allocated` and `reserved` are (below, above) as shares of the expected value."""
 
     sentence: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
@@ -32,8 +32,7 @@ PHASES = ("load", "states", "accumulated", "reference", "forward", "loss", "back
 """What reports tell apart, beside the evaluation."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Figures:
+class _Figures(NamedTuple):
     """One scenario's bytes."""
 
     allocated: int
@@ -112,12 +111,12 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
     beside = rollouts(run, gpu)
     if beside:
         assumed.append(f"a vLLM in the same process holds {beside / 2**30:.1f} GiB during the training step")
-    setup = replace(setup, beside=beside)
+    setup = setup._replace(beside=beside)
     stages = setup.sharding.pipeline
     if setup.sharding.strategy != "megatron" or stages == 1:
         return _figures_of(setup, architecture, gpu, assumed)
     layers = -(-setup.layers // stages)
-    both = [_figures_of(replace(setup, stage=stage, layers=layers), architecture, gpu, assumed) for stage in ("first", "last")]
+    both = [_figures_of(setup._replace(stage=stage, layers=layers), architecture, gpu, assumed) for stage in ("first", "last")]
     return max(both, key=lambda figures: figures.allocated)
 
 
@@ -154,7 +153,7 @@ def _merged(peaks: list[timeline.Peak]) -> Iterator[timeline.Peak]:
     evaluations = [peak for peak in peaks if peak.phase.startswith(PREFIX)]
     yield from (peak for peak in peaks if peak.phase in PHASES)
     if evaluations:
-        yield replace(max(evaluations, key=lambda peak: peak.total), phase="evaluation")
+        yield max(evaluations, key=lambda peak: peak.total)._replace(phase="evaluation")
 
 
 def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events]:

@@ -8,7 +8,6 @@ The HF Trainer evaluates with 8 samples per device unless told otherwise (transf
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from memlint.memory import loss
 from memlint.memory.families.model import Model
@@ -27,7 +26,7 @@ def evaluate(m: Machine, setup: Setup, model: Model, forward: Callable[[], Tenso
     m.tape.enabled, m.training, m.has_graph = False, False, False
     hidden = forward()
     ledger.component = "logits"
-    value = loss.compute(m, replace(setup, logits="full") if setup.logits == "fused" else setup, model, hidden)
+    value = loss.compute(m, setup._replace(logits="full") if setup.logits == "fused" else setup, model, hidden)
     del hidden
     m.end_autocast()
     value.clear()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import Grads, Parameter, Storage, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Quantised:
+class Quantised(NamedTuple):
     """A weight that is stored packed and unpacked to `compute` bytes per element for each use."""
 
     method: str

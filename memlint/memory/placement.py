@@ -9,8 +9,6 @@ itself. `device_map` (accelerate 1.15 `utils/modeling.py`, `infer_auto_device_ma
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from memlint.facts import TrainingRun
 from memlint.memory.setup import Setup
 from memlint.models.architecture import Architecture
@@ -30,8 +28,7 @@ def divided(architecture: Architecture, setup: Setup) -> Architecture:
         if isinstance(width, int):
             config[name] = -(-width // parts)
     kv_heads = architecture.kv_heads or architecture.heads
-    return replace(
-        architecture,
+    return architecture._replace(
         config=config,
         head_dim=architecture.head_dim or (architecture.hidden_size or 0) // architecture.heads,
         heads=-(-architecture.heads // parts),
@@ -46,7 +43,7 @@ def dealt(run: TrainingRun, setup: Setup) -> Setup:
     mapped = setup.sharding.strategy == "device_map" and run.value("model.device_map") != "sequential"
     if cards == 1 or not mapped:
         return setup
-    return replace(setup, layers=max(1, -(-setup.layers // cards)))
+    return setup._replace(layers=max(1, -(-setup.layers // cards)))
 
 
 def is_divided(setup: Setup) -> bool:

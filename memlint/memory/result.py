@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 COMPONENTS = (
     "weights",
@@ -22,8 +22,7 @@ class CannotEstimate(Exception):
     """A fact without which no estimate is possible is missing; the message says which and how to supply it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """Bytes: the least, the expected and the most."""
 
     low: int
@@ -31,8 +30,7 @@ class Interval:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(NamedTuple):
     """One phase of a training step: the most that is allocated during it, and what that consists of."""
 
     phase: str
@@ -41,8 +39,7 @@ class Instant:
     components: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Peak memory of one rank's GPU, per process.
 
     `allocated` is what live blocks hold at the peak, `required` the smallest allocator capacity with which a step still
@@ -61,7 +58,7 @@ class Estimate:
     """One entry per phase, in the order of a step."""
     parameters: int
     trainable_parameters: int
-    assumptions: tuple[str, ...] = field(default=())
+    assumptions: tuple[str, ...] = ()
     """What was assumed, or is not modelled and therefore widens the interval; one sentence each."""
     host_bytes: Interval | None = None
     """Host memory of one node, over all its ranks; the data loader is not included."""

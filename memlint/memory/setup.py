@@ -7,8 +7,7 @@ A fact that nothing states takes the default named here; every such default is l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
@@ -23,8 +22,7 @@ ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "float64": 
 SHARDED = {"fsdp1", "fsdp2", "zero1", "zero2", "zero3"}
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(NamedTuple):
     """One fully decided configuration. Element sizes are in bytes; `None` never appears."""
 
     weight_itemsize: int

@@ -8,7 +8,7 @@ done), `distributed/fsdp/_fully_shard/` (FSDP2: the same, one gather ahead), Dee
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.memory.tensor import HALF
@@ -26,8 +26,7 @@ DEFAULT_BUCKET = 500_000_000
 """`reduce_bucket_size` and `allgather_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sharding:
+class Sharding(NamedTuple):
     """One rank's share. `ranks` = 1 means that nothing is sharded."""
 
     strategy: str = "none"

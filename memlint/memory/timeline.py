@@ -21,8 +21,7 @@ MIDDLE = 2
 """The layer that is repeated: the third of five."""
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(NamedTuple):
     """A full-depth event stream: `stream[i]` is +ident (allocate) or -ident (free); `sizes` and `components` by ident.
 
     `phases` are (first event, phase) in order. Steps begin at `step_begins`; optimizer states are allocated by the events from
@@ -43,8 +42,7 @@ class Events:
     """Freed blocks of that pool that cannot be used yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peak:
+class Peak(NamedTuple):
     """The most that is allocated during one phase, and what it consists of."""
 
     phase: str

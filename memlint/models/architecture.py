@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(NamedTuple):
     """A model's shape. `config` holds the Hugging Face native keys with the class defaults of its `model_type` filled in.
 
     The normalised fields are None where a model type has no such thing (a CNN has no heads). Nested text, vision and audio
@@ -36,7 +34,7 @@ class Architecture:
     """Unique parameters of the causal-LM (or native head) class, tied weights once; None when not counted."""
     linears: tuple[tuple[str, int, int, int], ...] = ()
     """Every Linear as (leaf name, in features, out features, how many); `lm_head` included."""
-    dropouts: Mapping[str, float] = field(default_factory=dict)
+    dropouts: Mapping[str, float] = {}
     """Dropout probabilities above zero by their config key (class defaults or checkpoint values)."""
     exact: bool = True
     """False when the shape is a bounded guess from the name."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.models import table
 from memlint.models.architecture import Architecture
@@ -14,8 +13,7 @@ from memlint.models.config import from_config
 FILE = "catalogue.tsv"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A catalogue entry, and why an alias leads to it."""
 
     row: Mapping[str, Any]
@@ -46,8 +44,7 @@ def architecture(row: Mapping[str, Any]) -> Architecture:
     transformers 4 follows the checkpoint.
     """
     shape = from_config(configuration(row), row["id"], source(row))
-    return replace(
-        shape,
+    return shape._replace(
         tied=row.get("tied", shape.tied),
         dtype=row.get("dtype") or shape.dtype,
         params=row.get("params"),

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.models import catalogue, local
 from memlint.models.architecture import Architecture
@@ -38,8 +37,7 @@ MAX_OVERRIDES = 4
 """`[tool.memlint.models]` may map an id to an id that it maps again; longer chains are not followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(NamedTuple):
     """What is known about a model, and how it is known."""
 
     architecture: Architecture | None
@@ -84,21 +82,21 @@ def _inline(name: str, config: Mapping[str, Any], base: Path, overrides: Mapping
         complete = bool(found.model_type and found.layers and found.hidden_size)
         if not complete and not (found.model_type or found.layers):
             return Lookup(None, "inline config without a model_type", tell=_tell(name or "inline config"))
-        return Lookup(replace(found, exact=complete), "inline config", complete, written=config)
+        return Lookup(found._replace(exact=complete), "inline config", complete, written=config)
     start = _named(name, base, overrides)
     if start.architecture is None or start.written is None:
         return start
     changed = from_config({**start.written, **config}, start.architecture.name, start.architecture.source)
-    changed = replace(_counted(changed, start.entry), exact=start.exact, dtype=changed.dtype or start.architecture.dtype)
+    changed = _counted(changed, start.entry)._replace(exact=start.exact, dtype=changed.dtype or start.architecture.dtype)
     how = f"{start.how}, with inline changes ({', '.join(map(str, config))})"
-    return replace(start, architecture=changed, how=how, written={**start.written, **config})
+    return start._replace(architecture=changed, how=how, written={**start.written, **config})
 
 
 def _named(model_id: str, base: Path, overrides: Mapping[str, str], followed: int = 0) -> Lookup:
     other = overrides.get(model_id)
     if other and other != model_id and followed < MAX_OVERRIDES:
         found = _directory(other, base) or _named(other, base, overrides, followed + 1)
-        return replace(found, how=f"[tool.memlint.models] {model_id} -> {other}: {found.how}")
+        return found._replace(how=f"[tool.memlint.models] {model_id} -> {other}: {found.how}")
     return (
         _directory(model_id, base)
         or _cached(model_id)
@@ -117,7 +115,7 @@ def _directory(model_id: str, base: Path) -> Lookup | None:
         return _configured(config, model_id, f"config.json in {model_id}")
     start = local.adapter_base(model_id, base)
     found = (_catalogued(start) or _copy(start)) if start else None
-    return replace(found, how=f"base of the adapter in {model_id}: {found.how}") if found else None
+    return found._replace(how=f"base of the adapter in {model_id}: {found.how}") if found else None
 
 
 def _cached(model_id: str) -> Lookup | None:
@@ -131,7 +129,7 @@ def _configured(config: Mapping[str, Any], model_id: str, how: str) -> Lookup:
     row = found.row if found else None
     architecture = _counted(from_config(config, model_id, how), row)
     exact = bool(architecture.model_type and architecture.layers)
-    return Lookup(replace(architecture, exact=exact), how, exact, entry=row, written=config)
+    return Lookup(architecture._replace(exact=exact), how, exact, entry=row, written=config)
 
 
 def _counted(architecture: Architecture, row: Mapping[str, Any] | None) -> Architecture:
@@ -141,7 +139,7 @@ def _counted(architecture: Architecture, row: Mapping[str, Any] | None) -> Archi
     counted = catalogue.architecture(row)
     if _shape(counted) != _shape(architecture):
         return architecture
-    return replace(architecture, params=counted.params, linears=counted.linears)
+    return architecture._replace(params=counted.params, linears=counted.linears)
 
 
 def _shape(architecture: Architecture) -> tuple[object, ...]:
@@ -166,7 +164,7 @@ def _catalogued(model_id: str) -> Lookup | None:
     found = catalogue.find(model_id)
     if found is None:
         return None
-    architecture = replace(catalogue.architecture(found.row), name=model_id)
+    architecture = catalogue.architecture(found.row)._replace(name=model_id)
     how = f"catalogue, same shape as {found.alias_of} ({found.basis})" if found.alias_of else "catalogue"
     return Lookup(architecture, how, True, entry=found.row, written=catalogue.configuration(found.row))
 
@@ -179,7 +177,7 @@ def _copy(model_id: str) -> Lookup | None:
         if not cut:
             return None
         if found := _catalogued(stem) or _bare(_last(stem)):
-            return replace(found, how=f"copy of {stem} by its name: {found.how}")
+            return found._replace(how=f"copy of {stem} by its name: {found.how}")
     return None
 
 
@@ -204,7 +202,7 @@ def _path(model_id: str) -> Lookup | None:
         return None
     exact = found.exact and not steps  # a training output may bear its base's name and have another head or vocabulary
     how = f"the path's last components: {found.how}"
-    return replace(found, architecture=replace(found.architecture, exact=exact), how=how, exact=exact)
+    return found._replace(architecture=found.architecture._replace(exact=exact), how=how, exact=exact)
 
 
 def _bare(name: str) -> Lookup | None:
@@ -217,7 +215,7 @@ def _bare(name: str) -> Lookup | None:
     candidates = [catalogue.architecture(row) for row in rows]
     exact = all(_shape(other) == _shape(candidates[0]) for other in candidates)
     how = f"the name of {ids[0]}" if exact else f"a name of {' and '.join(ids)}"
-    architecture = replace(candidates[0], exact=exact)
+    architecture = candidates[0]._replace(exact=exact)
     return Lookup(architecture, how, exact, () if exact else ids, entry=rows[0], written=catalogue.configuration(rows[0]))
 
 
@@ -227,7 +225,7 @@ def _guess(model_id: str) -> Lookup | None:
     found = catalogue.find(candidate) if candidate else None
     if found is None:
         return None
-    architecture = replace(catalogue.architecture(found.row), name=model_id, exact=False, params=None)
+    architecture = catalogue.architecture(found.row)._replace(name=model_id, exact=False, params=None)
     how = f"guess from the name: family and size of {candidate}"
     near = dict.fromkeys((candidate, *catalogue.similar(_last(model_id))))
     return Lookup(architecture, how, False, tuple(near), _tell(model_id), found.row, catalogue.configuration(found.row))

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.facts import Fact, Problem, fixed, unknown
 from memlint.source import ReadError, Span
@@ -19,8 +18,7 @@ MAX_NODES = 100_000
 """More nodes (after expanding aliases) are refused: an alias bomb, or data rather than a configuration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(NamedTuple):
     """A leaf. `text` is the token as written without quotes; `value` is what the file format makes of it."""
 
     span: Span
@@ -31,8 +29,7 @@ class Scalar:
     """A tag of the application's own (`!ENV`), whose meaning is not known; then `value` is only the text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A key with its value. `inherited` marks an entry that a merge key (`<<`) brought here."""
 
     key: str
@@ -41,8 +38,7 @@ class Entry:
     inherited: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MappingNode:
+class MappingNode(NamedTuple):
     """A mapping; a key that is written twice occurs once here, with its last value, as every loader takes it."""
 
     span: Span
@@ -65,8 +61,7 @@ class MappingNode:
         return frozenset(entry.key for entry in self.entries)
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceNode:
+class SequenceNode(NamedTuple):
     """A list."""
 
     span: Span
@@ -77,8 +72,7 @@ class SequenceNode:
 Node = Scalar | MappingNode | SequenceNode
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """One document of a file. `problems` are things that loaders take silently (duplicate keys) or refuse (JSON comments)."""
 
     path: str

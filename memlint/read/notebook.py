@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.source import ReadError, Source, Span
 
@@ -22,8 +22,7 @@ LINE_MAGIC = re.compile(r"^([ \t]*)(?:[\w.,\[\] ]+=[ \t]*)?(%(?=[A-Za-z%])|!)(.*
 TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|prun|memit)(?:[ \t]+-[\w]+(?:[ \t]+\d+)?)*[ \t]+(?=\S)")
 
 
-@dataclass(frozen=True, slots=True)
-class ShellText:
+class ShellText(NamedTuple):
     """Shell text of a cell. `kind` is `line` (`!command`, in which `{name}` and `$name` are Python variables), `cell` (`%%bash`),
     `cd` (`%cd`) or `env` (`%env NAME=value`). `line` and `column` say where it starts in its cell.
     """
@@ -35,8 +34,7 @@ class ShellText:
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class CellFile:
+class CellFile(NamedTuple):
     """A file that a `%%writefile` cell writes; its text starts in line 2 of the cell."""
 
     path: str

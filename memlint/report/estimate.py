@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, Verdict
 from memlint.fixes import Proposal
@@ -19,16 +18,14 @@ from memlint.report.text import code, markdown, parameters, plain, size
 from memlint.source import ReadError
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """A proposal, and what a card must then have (required memory and the context), which is what decides."""
 
     proposal: Proposal
     needed_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Everything `memlint estimate` says about one run. `verdicts[0]` is the target card's when there is a target."""
 
     assessment: Assessment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from memlint.assess import Assessment
 from memlint.comments import code_cells
@@ -13,16 +13,14 @@ from memlint.rules.finding import Finding, Fix, Read, Severity
 from memlint.source import ReadError, Span
 
 
-@dataclass(frozen=True, slots=True)
-class TextEdit:
+class TextEdit(NamedTuple):
     """One replacement of a verified fix, in lines and columns of the file as it is."""
 
     span: Span
     replacement: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(NamedTuple):
     """A fix as reports show it: what it does to the memory needed (required plus context), and its edits."""
 
     fix: Fix
@@ -31,8 +29,7 @@ class Remedy:
     edits: tuple[TextEdit, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(NamedTuple):
     """The outcome of `memlint check`.
 
     `findings` are what counts, in file order; `suppressed` were silenced by a comment or a baseline and carry the
@@ -48,11 +45,11 @@ class CheckResult:
     fixed: int = 0
     notes: tuple[str, ...] = ()
     """What kept runs from a verdict, and how to supply it; one sentence each."""
-    owners: Mapping[str, Assessment] = field(default_factory=dict)
+    owners: Mapping[str, Assessment] = {}
     """The run that a finding (by fingerprint) is about."""
-    remedies: Mapping[str, tuple[Remedy, ...]] = field(default_factory=dict)
+    remedies: Mapping[str, tuple[Remedy, ...]] = {}
     """The fixes of a finding, by its fingerprint, where their effect was computed."""
-    breakdowns: Mapping[str, Assessment] = field(default_factory=dict)
+    breakdowns: Mapping[str, Assessment] = {}
     """The finding (by fingerprint) under which a run's memory is shown: the gravest of each run that has too little."""
     read: Read = lambda _: None
 

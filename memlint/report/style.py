@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 SEVERITY_COLOURS = {"error": "1;31", "warning": "1;33", "info": "1;36"}
 VERDICT_COLOURS = {"fits": "32", "tight": "33", "does_not_fit": "31", "unknown": "2"}
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """The looks of text output. Plain by default: what a pipe and a test see."""
 
     colour: bool = False

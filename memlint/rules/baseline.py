@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from memlint.config import ConfigError
 from memlint.rules.finding import Finding
@@ -18,8 +18,7 @@ SCHEMA = "memlint.baseline.v1"
 FILE = ".memlint-baseline.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One accepted finding; `reason` is free text of the people who keep the file, and survives rewriting."""
 
     fingerprint: str
@@ -29,8 +28,7 @@ class Entry:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """Findings against a baseline: the new ones, the accepted ones, and entries that no longer occur."""
 
     new: tuple[Finding, ...]
@@ -38,11 +36,10 @@ class Applied:
     stale: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(NamedTuple):
     """The entries of a baseline file, by fingerprint."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = {}
 
     def apply(self, findings: Iterable[Finding], linted: Iterable[str]) -> Applied:
         """Split findings into new and accepted. Only entries of the `linted` (relative) paths can be stale."""
@@ -53,7 +50,7 @@ class Baseline:
             if entry is None:
                 new.append(finding)
             else:
-                known.append(replace(finding, reason=entry.reason or "accepted in the baseline"))
+                known.append(finding._replace(reason=entry.reason or "accepted in the baseline"))
         seen, paths = {finding.fingerprint for finding in known}, set(linted)
         stale = (entry for entry in self.entries.values() if entry.path in paths and entry.fingerprint not in seen)
         return Applied(tuple(new), tuple(known), tuple(stale))
@@ -90,7 +87,7 @@ def write(path: Path, findings: Iterable[Finding], relative: Callable[[str], str
         )
     rows = sorted(entries.values(), key=lambda entry: (entry.path, entry.code, entry.fingerprint))
     lines = ",\n".join(
-        "    " + json.dumps({name: getattr(row, name) for name in Entry.__slots__}, ensure_ascii=False) for row in rows
+        "    " + json.dumps({name: getattr(row, name) for name in Entry._fields}, ensure_ascii=False) for row in rows
     )
     body = f"\n{lines}\n  " if rows else ""
     path.write_text(f'{{\n  "schema": "{SCHEMA}",\n  "findings": [{body}]\n}}\n', encoding="utf-8")

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 40
@@ -70,8 +70,7 @@ Environment = Mapping[str, Any]
 Evaluate = Callable[[Scope, Environment], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(NamedTuple):
     """A compiled expression: `names` it reads values of, `problems` it asks for."""
 
     text: str

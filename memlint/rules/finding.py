@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.source import Source, Span
 
@@ -47,16 +46,14 @@ class Safety(str, Enum):
     """Shown, never applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """A place with what it has to do with the finding."""
 
     span: Span
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(NamedTuple):
     """Changes to canonical facts that would settle a finding; the dialect that read a fact knows how to write it back.
 
     `removes` is text to delete instead (a comment that suppresses nothing).
@@ -68,8 +65,7 @@ class Fix:
     removes: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One finding. `logical` is the canonical key (or problem name) it points at; part of the fingerprint."""
 
     code: str
@@ -82,7 +78,7 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     logical: str = ""
     fingerprint: str = ""
-    reason: str = field(default="", compare=False)
+    reason: str = ""
     """The reason somebody gave for suppressing it; empty for a finding that counts."""
 
     @property
@@ -122,7 +118,7 @@ def with_fingerprints(findings: Iterable[Finding], read: Read, relative: Callabl
         identity = (finding.code, relative(finding.span.path), finding.logical, text)
         ordinal = seen[identity] = seen.get(identity, -1) + 1
         digest = sha256("\0".join((*identity, str(ordinal))).encode("utf-8", "replace")).hexdigest()
-        named.append(replace(finding, fingerprint=digest[:16]))
+        named.append(finding._replace(fingerprint=digest[:16]))
     return named
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.rules.expression import UNKNOWN, Expression, ExpressionError, Scope, parse
 from memlint.rules.finding import Confidence, Safety, Severity
@@ -40,8 +40,7 @@ class PageError(Exception):
         self.message, self.path, self.line = message, path, line
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """Text with expressions in it."""
 
     text: str
@@ -59,8 +58,7 @@ class Template:
         return _PLACEHOLDER.sub(lambda match: _rendered(parse(match.group(1)), match.group(2) or "", scope), self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What a fix sets one fact to: a value, or an expression (`= ...`) that gives it."""
 
     key: str
@@ -72,8 +70,7 @@ class Change:
         return parse(self.value[1:]) if isinstance(self.value, str) and self.value.startswith("=") else None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule, as its page's front matter says. Expressions are compiled when they are first asked for."""
 
     code: str

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from memlint.assess import Assessment
 from memlint.comments import Comment, code_cells, comments_of
@@ -32,8 +32,7 @@ _DIRECTIVE = re.compile(r"(file-ignore|ignore)\s*\[([^\]]*)\]\s*(.*)$")
 _SETTING = re.compile(r"(set\s|gpus?\s*=)")
 
 
-@dataclass(frozen=True, slots=True)
-class Suppression:
+class Suppression(NamedTuple):
     """One rule silenced on lines `first` to `last` of a file (or cell)."""
 
     code: str
@@ -57,8 +56,7 @@ class Suppression:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Findings that count, and those that a comment silenced (with its reason)."""
 
     findings: tuple[Finding, ...]
@@ -93,7 +91,7 @@ def apply(
         covering = [number for number, suppression in enumerate(suppressions) if suppression.covers(finding)]
         used.update(covering)
         if covering:
-            suppressed.append(replace(finding, reason=suppressions[covering[0]].reason))
+            suppressed.append(finding._replace(reason=suppressions[covering[0]].reason))
         else:
             kept.append(finding)
     if _runs(UNUSED, selected):

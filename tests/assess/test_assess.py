@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ GIB = 2**30
 def card(name: str = "a10g", **changes: Any) -> Gpu:
     gpu = find(name)
     assert gpu is not None
-    return replace(gpu, **changes)
+    return gpu._replace(**changes)
 
 
 def estimate_of(low: int, high: int) -> Estimate:

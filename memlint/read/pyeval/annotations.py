@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from memlint.facts import Fact
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, guessed
@@ -12,8 +12,7 @@ from memlint.read.pyeval.values import Class, Field, Function, Opaque
 from memlint.source import Span
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """What an annotation says: the converter of one word, whether it takes several, and its closed set."""
 
     convert: Callable[[Fact], Fact] | None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.grammar import Text
@@ -75,8 +75,7 @@ class OutOfFuel(Exception):
     """The script is larger than what is followed; what was found so far stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Semantics:
+class Semantics(NamedTuple):
     """How nodes are walked. A machine is given these functions, so that the modules that hold them need not know each other."""
 
     evaluate: Callable[[Machine, ast.expr], Fact]
@@ -333,7 +332,7 @@ class Machine:
                 for flow, finals, _ in outcomes
                 if not (local and goes_on and flow is Flow.RETURN and target is self.frame.scope)
             ]
-            if len({len(v) for v in values if isinstance(v, tuple)}) > 1:
+            if len({len(v) for v in values if type(v) is tuple}) > 1:
                 self.write(target, REST, "it is longer on some paths than on others")
             joined = join_slots(values, local, decided_by)
             if joined is ABSENT:
@@ -404,7 +403,7 @@ def join_slots(values: list[Any], local: bool, decided_by: str) -> Any:
         if local and len(present) < len(values):
             return merge(present)
         return merge([fixed(ABSENT) if v is ABSENT else v for v in values], decided_by)
-    if all(isinstance(v, tuple) for v in present):
+    if all(type(v) is tuple for v in present):
         if len({len(v) for v in present}) == 1:
             return tuple(merge([v[i] for v in present], decided_by) for i in range(len(present[0])))
         return min(present, key=len)

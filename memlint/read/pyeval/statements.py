@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -119,7 +118,7 @@ def _unpack(machine: Machine, targets: list[ast.expr], value: Fact) -> None:
     if items and all(item is not None and len(item) == len(targets) for item in items):
         for index, target in enumerate(targets):
             merged = merge([item[index] for item in items if item is not None], value.decided_by)
-            assign(machine, target, replace(merged, status=Status.DEFAULT) if _weak(value, merged) else merged)
+            assign(machine, target, merged._replace(status=Status.DEFAULT) if _weak(value, merged) else merged)
         return
     for index, target in enumerate(targets):
         assign(machine, target, get_item(machine, value, fixed(index), machine.span(target)))
@@ -216,7 +215,7 @@ MAX_UNROLLED = 24
 def _unrolled(machine: Machine, node: ast.For | ast.AsyncFor, iterable: Fact, items: list[Fact]) -> Flow:
     with _looping(machine, Loop(machine.span(node), iterable, fixed(len(items)))):
         for item in items:
-            assign(machine, node.target, replace(item, status=Status.DEFAULT) if _weak(iterable, item) else item)
+            assign(machine, node.target, item._replace(status=Status.DEFAULT) if _weak(iterable, item) else item)
             flow = execute_block(machine, node.body)
             if flow is Flow.BREAK:
                 return Flow.NEXT

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -363,7 +363,7 @@ def decider(condition: Fact) -> tuple[str, bool]:
 
 def weaken(fact: Fact) -> Fact:
     """The same value, but only by default."""
-    return replace(fact, status=Status.DEFAULT) if fact.status is Status.FIXED else fact
+    return fact._replace(status=Status.DEFAULT) if fact.status is Status.FIXED else fact
 
 
 def linked(fact: Fact, span: Span | None, note: str) -> Fact:
