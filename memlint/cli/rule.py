@@ -60,12 +60,8 @@ def _list(rules: Sequence[Rule]) -> str:
     lines = []
     for rule in rules:
         severity = style.paint(f"{rule.severity.value:<8}", SEVERITY_COLOURS[rule.severity.value])
-        lines.append(f"{style.bold(rule.code)}  {rule.name:<{widest}}  {severity} {_first_sentence(rule)}".rstrip())
+        lines.append(f"{style.bold(rule.code)}  {rule.name:<{widest}}  {severity} {rule.headline}".rstrip())
     return "".join(line + "\n" for line in lines)
-
-
-def _first_sentence(rule: Rule) -> str:
-    return rule.summary.partition(". ")[0].rstrip(".")
 
 
 def _show(rule: Rule) -> None:

@@ -177,3 +177,73 @@ def test_checkpoints(text: str, lines: list[int]) -> None:
 @pytest.mark.parametrize("text", ["", "for x in (:\n    loss.backward()\n    total += loss\n", "print('loss.backward()')\n"])
 def test_nothing_to_see(text: str) -> None:
     assert found(text) == []
+
+
+FOLDS = """\
+    for fold in folds:
+        model = AutoModel.from_pretrained("bert-base-uncased")
+        trainer = Trainer(model=model, args=args)
+        trainer.train()
+"""
+
+
+def test_a_model_for_every_round() -> None:
+    assert found(FOLDS) == [("model-built-in-loop", 2)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FOLDS + "        del model, trainer\n",
+        FOLDS + "        model = None\n",
+        FOLDS.replace("trainer.train()", "evaluate(trainer)"),
+        FOLDS.replace("trainer.train()", "model.train(False)"),
+        FOLDS.replace("AutoModel.", "AutoTokenizer."),
+        "    def objective(trial):\n" + FOLDS.replace("    for fold in folds:\n", ""),
+    ],
+)
+def test_rounds_that_let_go(text: str) -> None:
+    assert found(text) == []
+
+
+WRAPPED = """\
+    torch.distributed.init_process_group("nccl")
+    model = Net()
+    model.to("cuda")
+    model = DDP(model)
+"""
+
+
+def test_every_process_on_the_first_card() -> None:
+    assert found(WRAPPED) == [("first-gpu-for-all", 3)]
+    assert found(WRAPPED.replace('model.to("cuda")\n', "pass\n").replace("DDP(model)", "DDP(model.cuda())")) == [
+        ("first-gpu-for-all", 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WRAPPED.replace("model = Net()", "torch.cuda.set_device(rank)"),
+        WRAPPED.replace('"cuda"', "device"),
+        WRAPPED.replace('"cuda"', 'f"cuda:{rank}"'),
+        WRAPPED.replace("model = Net()", 'os.environ["CUDA_VISIBLE_DEVICES"] = str(rank)'),
+        WRAPPED.replace("DDP(model)", "model"),
+        WRAPPED.replace("model.to", "teacher.to"),
+    ],
+)
+def test_processes_with_a_card_each(text: str) -> None:
+    assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('p = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct")\n', [1]),
+        ('p = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct", max_pixels=1000000)\n', []),
+        ('p = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct")\nimage = image.resize((512, 512))\n', []),
+        ('p = AutoProcessor.from_pretrained("openai/clip")\n', []),
+    ],
+)
+def test_images_of_any_size(text: str, lines: list[int]) -> None:
+    assert found(text) == [("pixels-unbounded", line) for line in lines]
