@@ -107,6 +107,11 @@ class Rule(NamedTuple):
         text = self.page.partition(f"## {SECTIONS[0]}")[2].strip()
         return " ".join(text.partition("\n\n")[0].split())
 
+    @property
+    def headline(self) -> str:
+        """The first sentence of the summary, without its full stop."""
+        return self.summary.partition(". ")[0].rstrip(".")
+
     def matches(self, selector: str) -> bool:
         """True for its code, a prefix of it, its name, a former name, or ALL."""
         return selector == "ALL" or self.code.startswith(selector) or selector == self.name or selector in self.aliases
