@@ -191,6 +191,11 @@ class Frameworks(CommandLines):
             for model in [m for f in call.args[:1] for v in possible(f) for m in models_in(v)]:
                 machine.write(model, ".checkpointing", fixed(True, call.span))
             return fixed(None)
+        if tail == "checkpoint_wrapper" and call.args:
+            for held in [v for v in possible(call.args[0]) if isinstance(v, Opaque)]:
+                for inner in [v for v in held.ancestry() if is_model(v)]:
+                    machine.write(inner, ".checkpointing", fixed(True, call.span))
+            return call.args[0]
         if root == "torch" and tail == "set_default_dtype" and call.args:
             self.collected.default_dtype = call.args[0]
             return fixed(None, call.span)
@@ -305,7 +310,7 @@ class Frameworks(CommandLines):
         if name == "__call__" and isinstance(value.cls, Class):
             return self._module_call(machine, owner, value, call)
         if isinstance(value.cls, Class) and root == "torch" and name in _MODULE_METHODS:
-            for model in models_in(value):
+            for model in models_in(value) or [value]:
                 model_method(machine, fixed(model), model, name, call, self.collected.context.versions)
             return owner
         if is_arguments(root, head) and name.startswith("set_"):

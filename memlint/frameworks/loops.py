@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from memlint.dialects.from_pretrained import load_dtype
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks import accelerators
 from memlint.frameworks.batches import tensor_shape
@@ -162,6 +163,9 @@ def _run(machine: Machine, collected: Collected, backwards: list[Event], steps: 
             facts["loss.logits"] = default("full", "the model's own loss")
         if model is not None:
             facts |= wrapping_facts(model)
+            cast = model.slots.get(".cast")
+            own = default("float32", "torch's default dtype for a model written in the script")
+            facts["model.dtype"] = load_dtype(plain(cast), collected.context.versions) if isinstance(cast, Fact) else own
     calls = [v for v in _ancestors(event.target) if isinstance(v, Opaque) and v.operation == "forward"]
     _precision(facts, calls, event)
     facts.setdefault("checkpointing.enabled", default(False, "nothing switches checkpointing on"))

@@ -202,7 +202,11 @@ def _parse_args(machine: Machine, parser: Instance, call: Call) -> Fact:
 
 
 def _parse_known(machine: Machine, parser: Instance, call: Call) -> Fact:
-    return fixed(Array((_parse_args(machine, parser, call), fixed(Array(()))), "tuple"), call.span)
+    """The parsed words, and of those that are left the settings (`a.b=c`)."""
+    launch = machine.launch
+    left = [w for w in launch.argv if w.known and "=" in str(w.value) and not str(w.value).startswith("-")] if launch else []
+    rest = Array(left, open_="" if launch is not None else "the launch may give further words")
+    return fixed(Array((_parse_args(machine, parser, call), fixed(rest)), "tuple"), call.span)
 
 
 # --- dataclasses ----------------------------------------------------------------------------------------------------

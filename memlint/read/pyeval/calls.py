@@ -32,6 +32,7 @@ from memlint.read.pyeval.values import (
     merge_table,
     opaque,
     possible,
+    weaken,
 )
 
 MAX_CALLEES = 4
@@ -171,6 +172,9 @@ def _unknown_result(machine: Machine, owner: Fact | None, name: str, call: Call)
     return opaque(reason, f"call:{name}", inputs, call.span, call=call, contexts=tuple(machine.contexts))
 
 
+_ELSEWHERE_CALLED = "called elsewhere"
+
+
 def observe(machine: Machine, value: Any) -> None:
     """Look into what somebody else calls (a function, a method, a `partial`, an object with `__call__`), with unknown
     arguments, and undo what it does."""
@@ -185,7 +189,7 @@ def observe(machine: Machine, value: Any) -> None:
     loops, machine.loops = machine.loops, []
     try:
         with machine.undone():
-            call_value(machine, callee, Call(function.name, (), {}, machine.span(function.node), "called elsewhere"))
+            call_value(machine, callee, Call(function.name, (), {}, machine.span(function.node), _ELSEWHERE_CALLED))
     except Halted:
         pass
     finally:
@@ -293,6 +297,8 @@ def _bind(machine: Machine, function: Function, call: Call, scope: Scope) -> Non
             kwargs.pop(name, None)
         elif name in kwargs:
             value = kwargs.pop(name)
+        elif call.open == _ELSEWHERE_CALLED and name in defaults:
+            value = weaken(defaults[name])  # who calls it may pass another value
         elif call.open:
             value = opaque(call.open, f"parameter:{name}", (), machine.span(function.node))
         elif name in defaults:

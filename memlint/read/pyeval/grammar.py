@@ -43,7 +43,7 @@ class Text:
 
 @lru_cache(maxsize=8)
 def parse(text: str, path: str) -> ast.Module:
-    """The syntax tree, which nobody changes; parsed once for a file of many launches; raises `ReadError` with the place and a message when the text is not Python."""
+    """The syntax tree, which nobody changes. Raises `ReadError` with the place and a message when the text is not Python."""
     text = text.removeprefix("\ufeff")
     try:
         return _parse(text)

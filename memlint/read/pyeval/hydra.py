@@ -6,7 +6,7 @@ from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.calls import call_value
-from memlint.read.pyeval.documents import load_document
+from memlint.read.pyeval.documents import load_document, weakened
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.objects import copied
 from memlint.read.pyeval.options import guessed
@@ -35,8 +35,14 @@ def omegaconf(machine: Machine, tail: str, call: Call) -> Fact | None:
             if isinstance(argument.value, Table):
                 overlay(made, argument.value)
             else:
+                for key, fact in list(made.entries()):
+                    made.slots[key] = weakened(fact)  # what is not known may set any of them
                 made.slots[REST] = argument.reason or "merged with something that is not known"
         return fixed(made, call.span)
+    if tail == "from_dotlist" and first is not None and isinstance(first.value, Array) and not first.value.open:
+        table = Table()
+        apply_overrides(table, list(first.value.items))
+        return fixed(table, call.span)
     if tail in {"set_struct", "resolve", "set_readonly", "save", "register_new_resolver"}:
         return fixed(None, call.span)
     return None
