@@ -180,7 +180,7 @@ class Builder:
     def _is_called(self, target: str, name: str) -> bool:
         """Whether a target (`c_proj`, `attn.c_proj`, `self_attn.q_proj`) names this linear."""
         *path, leaf = target.split(".")
-        return leaf == name and (not path or not self.parent or self.parent in path[-1] or path[-1] not in BLOCK_PARTS)
+        return leaf == name and (not path or path[-1] in BLOCK_PARTS.get(self.parent, ()) or path[-1] not in ALL_PARTS)
 
     def _adapt(self, layer: Linear, copies: int) -> None:
         setup = self.setup
@@ -209,7 +209,15 @@ BASE_ONLY = {"ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "prefix_tuning"
              "llama_adapter", "llama_adapter_v2", "multitask_prompt_tuning", "cpt"}  # fmt: skip
 """PEFT methods that put nothing on the linears."""
 
-BLOCK_PARTS = {"attn", "self_attn", "attention", "self_attention", "mlp"}
+BLOCK_PARTS = {
+    "attn": ("attn", "self_attn", "attention", "self_attention", "linear_attn"),
+    "mlp": ("mlp", "feed_forward", "block_sparse_moe"),
+    "experts": ("experts",),
+    "shared_expert": ("shared_expert", "shared_experts"),
+}
+"""What the model classes call the parts of a block that linears stand in; targets name them (`shared_expert.up_proj`)."""
+
+ALL_PARTS = {name for names in BLOCK_PARTS.values() for name in names}
 
 FROZEN_A = {"lora-fa"}
 """Of these, those that freeze A."""

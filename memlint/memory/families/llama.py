@@ -277,9 +277,9 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
     return attention
 
 
-def mlp_of(b: Builder, a: Architecture, style: Style, index: int = 0, inner: int = 0) -> Part:
-    """The feed-forward part, `inner` wide (0: as the configuration says)."""
-    b.parent = "mlp"
+def mlp_of(b: Builder, a: Architecture, style: Style, index: int = 0, inner: int = 0, parent: str = "mlp") -> Part:
+    """The feed-forward part, `inner` wide (0: as the configuration says), in a module called `parent`."""
+    b.parent = parent
     hidden, inner = a.hidden_size or 0, inner or a.intermediate_size or 0
     if style.halves_inner:
         inner //= 2

@@ -102,7 +102,6 @@ def number_of_experts(config: Mapping[str, Any]) -> int:
 
 def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
     """Router, experts and shared experts of one layer."""
-    b.parent = "mlp"
     hidden = a.hidden_size or 0
     count = number_of_experts(a.config)
     top_k = int(a.config.get("num_experts_per_tok") or 2)
@@ -113,8 +112,10 @@ def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
     if _has_loop(b, sparse):
         return _looped(b, a, sparse, count, top_k, inner, normalises, shared)
     gate, *listed = sparse.listed
+    b.parent = "mlp"
     router = b.stack("gate", 1, hidden, count, (gate,) if sparse.adapted else (), "router")
     router_bias = b.vector("router.bias", count) if sparse.router_bias else None
+    b.parent = "experts"
     both = b.stack("gate_up_proj", count, hidden, 2 * inner, tuple(listed[:2]) if sparse.adapted else ())
     if sparse.clamps:
         both.bias = b.vector("gate_up_proj_bias", count * 2 * inner)
@@ -235,9 +236,10 @@ def _shared(b: Builder, a: Architecture, sparse: Sparse, inner: int) -> Part | N
         return None
     hidden = a.hidden_size or 0
     width = int(a.config.get("shared_expert_intermediate_size") or inner * int(a.config.get("n_shared_experts") or 1))
-    mlp = mlp_of(b, a, sparse.style, inner=width)
+    mlp = mlp_of(b, a, sparse.style, inner=width, parent="shared_expert")
     if sparse.shared == "plain":
         return mlp
+    b.parent = "mlp"
     gate = b.linear("shared_expert_gate", hidden, 1)
     return lambda m, x: _gated(m, x, gate, mlp)
 
@@ -253,7 +255,9 @@ def _looped(
     """transformers 4: one MLP per expert, visited one after the other."""
     hidden = a.hidden_size or 0
     act = a.activation or "silu"
+    b.parent = "mlp"
     router = b.linear(sparse.listed[0], hidden, count)
+    b.parent = "experts"
     visited = min(count, LOOPED)
     each = count // visited
     experts = [
