@@ -51,8 +51,6 @@ STYLES = {
     "gemma2": Style(norm="gemma", scaled_table=True, post_norms=True, softcap=True),
     "gemma3_text": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
     "gemma3": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
-    "gemma4_text": Style(scaled_table=True, post_norms=True, qk_norm="head"),
-    "gemma4": Style(scaled_table=True, post_norms=True, qk_norm="head"),
     "granite": Style(scales_embedding=True, scales_residual=True, scales_logits=True),
     "olmo": Style(norm="bare"),
     "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memlint.memory import ops
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, Grads, Parameter, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, Grads, Parameter, Storage, Tensor
 
 
 def rms_norm(m: Machine, x: Tensor, weight: Parameter | None, width: int) -> Tensor:

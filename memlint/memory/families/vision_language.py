@@ -11,7 +11,8 @@ from typing import Any
 from memlint.memory import ops
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed
-from memlint.memory.families import parts
+from memlint.memory.families import gemma4_towers, parts
+from memlint.memory.families.gemma4 import norm_of
 from memlint.memory.families.model import Model, Stage
 from memlint.memory.families.vision import STYLES, Tower, tower_of
 from memlint.memory.linear import Linear, apply
@@ -35,7 +36,16 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         raise CannotEstimate(f"no vision configuration in {a.name}")
     media = b.setup.media
     b.frozen = not media.vision_trained
-    tower = tower_of(b, vision, _kind(vision, a.model_type), media.image_size or _dynamic_side(vision, media.max_pixels))
+    if a.model_type == "gemma4_unified":
+        return _unified(b, a, vision, layers)
+    side = media.image_size or _dynamic_side(vision, media.max_pixels)
+    if a.model_type == "gemma4":
+        tower = gemma4_towers.vision_tower(b, vision, side)
+        audio = a.config.get("audio_config")
+        if isinstance(audio, Mapping):
+            b.linear("embedding_projection", gemma4_towers.audio_weights(b, audio), text_of(a).hidden_size or 0)
+    else:
+        tower = tower_of(b, vision, _kind(vision, a.model_type), side)
     b.frozen = not media.aligner_trained
     project, merged = _projector(b, a, vision, tower)
     b.frozen = not media.language_trained
@@ -44,6 +54,30 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     if media.images:
         stage = model.stages[0]
         model.stages[0] = Stage(_with_images(b, tower, project, merged, model.hidden, stage.embed), stage.blocks, stage.finish)
+    return model
+
+
+def _unified(b: Builder, a: Architecture, vision: Mapping[str, Any], layers: int) -> Model:
+    """Gemma 4 unified: patches and audio frames enter through embedders, there are no towers.
+
+    transformers 5.24 `models/gemma4_unified/modeling_gemma4_unified.py`.
+    """
+    hidden = text_of(a).hidden_size or 0
+    width = int(vision.get("mm_embed_dim") or hidden)
+    patch = int(vision.get("patch_size") or 16) * int(vision.get("pooling_kernel_size") or 3)
+    for norm in (3 * patch * patch, width, width):
+        b.norm("norm", norm)
+        b.vector("norm.bias", norm)
+    b.linear("patch_dense", 3 * patch * patch, width, bias=True)
+    b.parameter("pos_embedding", "embedding", (2 * int(vision.get("mm_posemb_size") or 1120), width))
+    b.frozen = not b.setup.media.aligner_trained
+    b.linear("embedding_projection", width, hidden)
+    audio = a.config.get("audio_config")
+    if isinstance(audio, Mapping):
+        b.linear("embedding_projection", int(audio.get("audio_embed_dim") or 640), hidden)
+    b.frozen = not b.setup.media.language_trained
+    model = _text(b, a, layers)
+    b.frozen = False
     return model
 
 
@@ -100,6 +134,11 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
             return ops.matmul(m, x, weight, x.numel // width * hidden)
 
         return soft, pool
+    if kind == "gemma4":
+        linear = b.linear("embedding_projection", width, hidden)
+        bare = norm_of(b, "embedding_pre_projection_norm", width, scaled=False)
+        pool = int(vision.get("pooling_kernel_size") or 3) ** 2
+        return lambda m, x: apply(m, linear, bare(m, _pooled(m, x, pool))), pool
     if kind == "paligemma":
         linear = b.linear("linear", width, int(vision.get("projection_dim") or hidden), bias=True)
         return lambda m, x: apply(m, linear, x), 1
