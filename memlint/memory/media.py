@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -21,6 +21,8 @@ class Media(NamedTuple):
     vision_trained: bool
     aligner_trained: bool
     language_trained: bool
+    tower: Mapping[str, Any]
+    """A vision tower that the run describes because the model's own configuration has none (`model.vision_config`)."""
 
 
 def media_of(get: Callable[[str, Any], Any]) -> Media:
@@ -36,4 +38,5 @@ def media_of(get: Callable[[str, Any], Any]) -> Media:
         vision_trained=bool(get("vision.trainable", True)),
         aligner_trained=bool(get("vision.aligner_trainable", True)),
         language_trained=bool(get("vision.llm_trainable", True)),
+        tower=get("model.vision_config", None) or {},
     )
