@@ -23,6 +23,8 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
     """The loss of one micro-batch."""
     ledger = m.ledger
     ledger.enter("loss")
+    if model.loss is not None:
+        return [model.loss(m, hidden)]
     if model.head is None:
         return [no_head(m, hidden)]
     if setup.objective in POOLED:

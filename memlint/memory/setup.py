@@ -170,8 +170,11 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     checkpointing = bool(facts.get("checkpointing.enabled", False))
     mode = facts.get("checkpointing.mode", "full") if checkpointing else "none"
     sequence = facts.get("batch.sequence_length", None) or facts.get("batch.sequence_length_max", None)
+    media = media_of(facts.get)
     if sequence is None:
-        sequence = architecture.max_positions
+        sequence = media.latent_tokens + media.text_tokens or None
+    if sequence is None:
+        sequence = architecture.max_positions or _patches(architecture, media)
         if sequence is None or sequence > 8192:
             raise CannotEstimate("batch.sequence_length is not known: set it with `--set batch.sequence_length=N`")
         assumed.append(f"sequences of {sequence} tokens, the model's limit: nothing states batch.sequence_length")
@@ -259,13 +262,19 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         vocabulary=vocabulary,
         workspace=workspace_bytes(gpu),
         sharding=sharding,
-        media=media_of(facts.get),
+        media=media,
         expandable_segments=bool(facts.get("hardware.expandable_segments", stack.expandable_segments)),
         beside=0,
         stage="only",
         stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,
         math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",
     )
+
+
+def _patches(architecture: Architecture, media: Media) -> int | None:
+    """Tokens of one image in an image model."""
+    size, patch = media.image_size or architecture.config.get("image_size"), architecture.config.get("patch_size")
+    return (int(size) // int(patch)) ** 2 + 1 if isinstance(size, int) and isinstance(patch, int) and patch else None
 
 
 def workspace_bytes(gpu: Gpu | None) -> int:

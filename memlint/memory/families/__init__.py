@@ -29,6 +29,7 @@ PAGES = {
     "stablelm_epoch": "llama",
     "mixtral": "moe", "qwen2_moe": "moe", "qwen3_moe": "moe", "olmoe": "moe", "granitemoe": "moe", "deepseek_v2": "moe",
     "deepseek_v3": "moe", "glm4_moe": "moe", "qwen3_next": "moe", "qwen3_5_moe_text": "moe", "qwen3_5_text": "qwen3_5", "phimoe": "moe", "gpt_oss": "moe",
+    "flux2_transformer": "dit", "cogvideox_transformer3d": "dit",
     "vit": "vision", "deit": "vision", "dinov2": "vision", "beit": "vision",
     "qwen2_vl": "vision_language", "qwen2_5_vl": "vision_language", "qwen3_vl": "vision_language", "qwen3_vl_moe": "vision_language",
     "qwen3_5": "vision_language", "qwen3_5_moe": "vision_language", "gemma3": "vision_language", "paligemma": "vision_language",

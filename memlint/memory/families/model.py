@@ -39,4 +39,6 @@ class Model:
     """Positions see only what comes before them: eager attention then has a mask even without padding."""
     upcasts: bool = True
     """The model's loss copies the logits to float32 (`ForCausalLMLoss`, `ForMaskedLMLoss`)."""
+    loss: Callable[[Machine, Tensor], Tensor] | None = None
+    """The loss on the last states where it is none over classes (a diffusion model's)."""
     extras: dict[str, int] = field(default_factory=dict)
