@@ -13,7 +13,7 @@ from typing import Any
 from memlint.dialects.accepted import unknown_keys
 from memlint.dialects.context import Context, Dialect, Links
 from memlint.dialects.settle import settle
-from memlint.facts import Extraction, Site, TrainingRun
+from memlint.facts import Extraction, Fact, Site, TrainingRun
 from memlint.read.document import Document, MappingNode, flatten
 from memlint.read.interpolate import interpolated, placeholders
 from memlint.source import Kind, ReadError, Source, Span
@@ -113,10 +113,9 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
     """The run of a document whose dialect is known. Raises `ReadError` when it expands to too much."""
     from memlint.versions import versions_for
 
-    native = flatten(document)
-    native = interpolated(native) if dialect.INTERPOLATES else placeholders(native)
     pinned = getattr(project, "pinned", None) or {}
     context = Context(versions_for(document.path, pinned), document.path, project)
+    native = read_native(document, dialect, context)
     facts = dialect.facts(native, context)
     pinned_versions = context.versions.fact()
     if pinned_versions is not None:
@@ -134,6 +133,17 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
         problems=(*document.problems, *unknown_keys(document, dialect.NAME), *context.problems),
         files=(document.path, *context.files),
     )
+
+
+def read_native(document: Document, dialect: Dialect, context: Context) -> dict[str, Fact]:
+    """The flattened document; where the framework is configured by OmegaConf, composed and with `${...}` resolved."""
+    if not dialect.INTERPOLATES:
+        return placeholders(flatten(document))
+    if "defaults" in document.keys:
+        from memlint.dialects.hydra import composed
+
+        return interpolated(composed(document, context))
+    return interpolated(flatten(document))
 
 
 def _start(document: Document) -> Span:

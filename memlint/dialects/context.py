@@ -46,6 +46,10 @@ class Context:
             self.files.append(document.path)
         return document
 
+    def at(self, path: str) -> Context:
+        """The same context for links that stand in another file; what it collects is collected here."""
+        return Context(self.versions, path, self.project, self.directory, self.files, self.sites, self.problems)
+
     def note(self, problems: tuple[Problem, ...]) -> None:
         """Add problems."""
         self.problems.extend(problems)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.facts import Fact, default
+from memlint.read.document import flatten
 
 _SHARDING = {
     "1": "full_shard", "full_shard": "full_shard", "2": "shard_grad_op", "shard_grad_op": "shard_grad_op",
@@ -30,6 +32,17 @@ def unprefixed(options: Native) -> dict[str, Fact]:
     """The options without their `fsdp_` prefix; a spelling without prefix wins where both occur."""
     plain = {name.removeprefix("fsdp_"): fact for name, fact in options.items() if name.startswith("fsdp_")}
     return {**plain, **{name: fact for name, fact in options.items() if not name.startswith("fsdp_")}}
+
+
+def with_linked(native: Native, context: Context) -> Native:
+    """The arguments with `fsdp_config` read from its file, where it is a path (transformers `training_args.py`: `json.load`)."""
+    link = given(native, "fsdp_config")
+    document = context.follow(link) if link is not None and isinstance(link.value, str) else None
+    if document is None or link is None:
+        return native
+    span = link.origin[0].span if link.origin else None
+    inner = {f"fsdp_config.{name}": fact.through(span, "linked by fsdp_config") for name, fact in flatten(document).items()}
+    return {**native, **inner}
 
 
 def nested(native: Native, prefix: str) -> dict[str, Fact]:

@@ -14,6 +14,7 @@ from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, soften, text
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE
+from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, Problem, default, fixed, unknown
 from memlint.read.document import Document
 
@@ -50,6 +51,7 @@ def recognise(document: Document) -> str | None:
 def facts(native: Native, context: Context | None = None) -> Facts:
     """Canonical facts of a LLaMA-Factory configuration."""
     context = context or Context()
+    native = with_linked(native, context)
     stage = given(native, "stage") or default("sft", NOTE)
     tuning = given(native, "finetuning_type") or default("lora", NOTE)
     result = hf_arguments.training_arguments(native, context.versions, class_name="Seq2SeqTrainingArguments")

@@ -15,6 +15,7 @@ from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked, plugin_facts
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE
+from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
@@ -68,6 +69,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     A launch adds `swift_command` (`sft`, `pt`, `rlhf`) and `swift_backend` (`megatron`).
     """
     context = context or Context()
+    native = with_linked(native, context)
     names_ = {name.partition(".")[0] for name in native}
     megatron = bool(names_ & _MEGATRON) and "per_device_train_batch_size" not in names_
     command, backend = given(native, "swift_command"), given(native, "swift_backend")

@@ -214,10 +214,12 @@ def _reference(native: Native, adapter: Fact, model: Fact) -> Fact:
     teacher beside it, which counts as a copy only if it is of the same size (`recipes/knowledge_distillation_*.py`)."""
     teacher = given(native, "teacher_model._component_")
     if teacher is not None:
-        name = derive(_component, teacher)
-        if name.known and model.known and name.value == model.value:
+        named = derive(_component, teacher)
+        if named.known and model.known and named.value == model.value:
             return teacher.with_value("copy")
-        return unknown(f"the teacher {name.value} is another model beside this one", teacher.origin[0].span if teacher.origin else None)
+        return unknown(
+            f"the teacher {named.value} is another model beside this one", teacher.origin[0].span if teacher.origin else None
+        )
     for name in ("ref_checkpointer._component_", "ref_policy_checkpointer._component_", "reward_checkpointer._component_"):
         fact = given(native, name)
         if fact is not None:

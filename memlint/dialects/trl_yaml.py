@@ -14,6 +14,7 @@ from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, given
 from memlint.dialects.from_pretrained import load_facts
+from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, fixed
 from memlint.read.document import Document
 
@@ -48,6 +49,7 @@ def facts(native: Native, context: Context | None = None, class_name: str | None
     A launch of `trl sft` and its like adds the class as `trl_command`.
     """
     context = context or Context()
+    native = with_linked(native, context)
     command = given(native, "trl_command")
     if class_name is None and command is not None:
         class_name = str(command.value)

@@ -12,7 +12,7 @@ from memlint.source import ReadError, Span
 class Site(NamedTuple):
     """A place where settings of a dialect are written: a YAML or JSON mapping, a Python call, a launch line.
 
-    `dialect` names the module whose table translates canonical keys to native ones; `kind` is yaml, json, python or shell;
+    `dialect` names the module whose table translates canonical keys to native ones; `kind` is yaml, json, toml, python or shell;
     `pointer` is the dotted path of the mapping inside its document ("" = the root); `span` covers the mapping, the
     call expression (python) or the command (shell).
     """

@@ -15,7 +15,7 @@ from memlint.launch import slurm
 from memlint.launch.combine import merged, with_launch
 from memlint.launch.command import Command
 from memlint.launch.launchers import command as command_of
-from memlint.launch.recipes import Recipe, is_tool, read_recipe, recipe, tool_launcher
+from memlint.launch.recipes import Recipe, hydra_config, is_tool, read_recipe, recipe, tool_launcher
 from memlint.launch.relocate import Origins, relocated
 from memlint.launch.words import arguments, text
 from memlint.launch.wrappers import unwrap
@@ -27,7 +27,7 @@ MAX_LAUNCHES = 64
 """Distinct launches that are followed in one file; ways to one launch count each."""
 MAX_FRUITLESS = 3
 """A program that trained nothing in so many launches (an evaluation script in a sweep) is not read again."""
-CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 OTHER_WORK = re.compile(r"infer|eval|export|merge|generat|preprocess|convert|serve|download|predict|chat|tokeniz|upload|score")
 """Names of scripts that take a training's configuration for another purpose."""
 FSDP_QLORA_FLAGS = frozenset({"train_type", "model_name", "batch_size"})
@@ -132,6 +132,9 @@ def _configured(command: Command, project: Project, *, missing: bool) -> Trainin
     """A script that cannot be read (or holds no training itself) with a training configuration among its arguments."""
     native, rest = arguments(command.argv)
     links = [fact for fact in (*native.values(), *rest) if fact.known and text(fact).endswith(CONFIG_SUFFIXES)]
+    hydra = hydra_config(command, native, project)
+    if hydra is not None:
+        links = [hydra, *links]
     for link in links[:8]:
         source = project.read_link(text(link), command.path, directory=command.directory)
         try:

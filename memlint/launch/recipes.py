@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from memlint.dialects import by_name, recognise
+from memlint.dialects import by_name, kind_of_document, recognise
 from memlint.dialects.accelerate import launcher_facts
 from memlint.dialects.context import Context, first_document
+from memlint.dialects.hydra import composed
 from memlint.dialects.settle import settle
 from memlint.facts import Fact, Problem, Site, TrainingRun, default, fixed, unknown
 from memlint.launch.command import Command
@@ -28,6 +29,12 @@ TRL_COMMANDS = {
 }  # fmt: skip
 OPENRLHF_TRAINERS = re.compile(r"openrlhf\.cli\.train_(?:sft|dpo|rm)")
 OPEN_INSTRUCT_SCRIPTS = re.compile(r"(?:^|/)open_instruct/(?:finetune|dpo_tune_cache)\.py$")
+MEGATRON_SCRIPTS = re.compile(r"(?:^|/)(pretrain_(?:gpt|bert|t5)\w*)\.py$")
+SD_SCRIPTS = re.compile(
+    r"(?:^|/)((?:(?:sdxl|flux|sd3|lumina|hunyuan_image|anima)_)?train(?:_network|_db|_textual_inversion)?|fine_tune)\.py$"
+)
+SD_SCRIPTS_FLAGS = frozenset({"dataset_config", "network_module", "train_data_dir", "in_json", "cache_latents", "config_file"})
+BRIDGE_SCRIPTS = re.compile(r"(?:^|/)(?:run_recipe|(?:pretrain|finetune|quantization_aware_train)\w*)\.py$")
 VERL_TRAINERS = re.compile(r"verl\.trainer\.(?:main_ppo\w*|\w*sft_trainer\w*)")
 
 
@@ -67,17 +74,59 @@ def recipe(command: Command, project: Project) -> Recipe | None:
     if program == "trl" and first in TRL_COMMANDS:
         return _trl(command, words, project)
     if VERL_TRAINERS.fullmatch(program):
-        return _flags("verl", command, words, {})
+        found = _flags("verl", command, words, {})
+        return found._replace(config=hydra_config(command, found.native, project) or found.config)
     if OPENRLHF_TRAINERS.fullmatch(program):
         return _flags("openrlhf", command, words, {"openrlhf_command": fixed(program.rpartition(".")[2])})
     if OPEN_INSTRUCT_SCRIPTS.search(command.program):
         return _flags("open_instruct", command, words, {})
+    if program == "unsloth" and first == "train":
+        return _unsloth(command, words[1:])
+    return _by_flags(command, words)
+
+
+def hydra_config(command: Command, native: Mapping[str, Fact], project: Project) -> Fact | None:
+    """The file of `--config-path conf --config-name x`, from the script's folder (hydra) or the working directory."""
+    named = native.get("config_name")
+    if named is None or not named.known:
+        return None
+    folder = text(native.get("config_path", named.with_value("conf")))
+    script = "" if command.module else command.program.rpartition("/")[0]
+    for base in (script, ""):
+        path = "/".join(part for part in (base, folder, f"{text(named).removesuffix('.yaml')}.yaml") if part)
+        if project.resolve(path, command.path, directory=command.directory) is not None:
+            return named.with_value(path)
+    return None
+
+
+def _by_flags(command: Command, words: tuple[Fact, ...]) -> Recipe | None:
+    """Training scripts with names that others have too: their own flags tell them apart."""
+    native, _ = arguments(words)
+    titan = next((name for name in ("job.config_file", "job.config") if name in native), None)
+    if titan is not None or command.program == "torchtitan.train":
+        config = native.pop(titan) if titan is not None else None
+        return Recipe("torchtitan", config, native, command.launcher, {})
+    script = MEGATRON_SCRIPTS.search(command.program)
+    if script is not None and {"num_layers", "hidden_size"} <= native.keys():
+        return Recipe("megatron", None, native, command.launcher, {"megatron_script": fixed(script.group(1))})
+    script = SD_SCRIPTS.search(command.program)
+    if (
+        script is not None
+        and SD_SCRIPTS_FLAGS & native.keys()
+        and {"pretrained_model_name_or_path", "config_file"} & native.keys()
+    ):
+        config = native.pop("config_file", None)
+        if config is not None and config.known and not text(config).endswith(".toml"):
+            config = config.with_value(f"{text(config)}.toml")
+        return Recipe("sd_scripts", config, native, command.launcher, {"sd_script": fixed(script.group(1))})
+    if BRIDGE_SCRIPTS.search(command.program) and ("recipe" in native or any(name.startswith("model.") for name in native)):
+        return Recipe("megatron_bridge", native.pop("config_file", None), native, command.launcher, {})
     return None
 
 
 def is_tool(program: str) -> bool:
     """Whether the program is one of these tools; a sub-command that `recipe` does not know then trains nothing."""
-    return program in ("swift", "megatron", "llamafactory-cli", "lmf", "axolotl", "litgpt", "tune", "trl") or (
+    return program in ("swift", "megatron", "llamafactory-cli", "lmf", "axolotl", "litgpt", "tune", "trl", "unsloth") or (
         program.startswith(("axolotl.cli.", "verl.trainer.", "llamafactory."))
     )
 
@@ -122,6 +171,16 @@ def _trl(command: Command, words: tuple[Fact, ...], project: Project) -> Recipe:
     return found._replace(native=native, launcher={**command.launcher, **launcher})
 
 
+def _unsloth(command: Command, words: tuple[Fact, ...]) -> Recipe:
+    """`unsloth train --config x.yaml --batch-size 1`: a flag is a field of one of the file's sections."""
+    found = _flags("unsloth_studio", command, words, {})
+    from memlint.dialects.unsloth_studio import SECTIONS
+
+    native = {next((f"{part}.{name}" for part, fields in SECTIONS.items() if name in fields), name): fact
+              for name, fact in found.native.items()}  # fmt: skip
+    return found._replace(native=native)
+
+
 def _litgpt(command: Command, words: tuple[Fact, ...]) -> Recipe:
     native, rest = arguments(words[1:])
     config = native.pop("config", None)
@@ -155,23 +214,26 @@ def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRu
     sites: tuple[Site, ...] = ()
     problems: tuple[Problem, ...] = ()
     path = command.path
+    context = Context(versions_for(path, project.pinned), path, project, command.directory)
     if found.config is not None:
         link = text(found.config) if found.config.known else ""
         source = project.read_link(link, command.path, directory=command.directory) if link else None
         document = first_document(source) if source is not None else None
         if document is None:
             return None
-        native = flatten(document)
+        context = Context(versions_for(document.path, project.pinned), document.path, project, command.directory)
+        native = composed(document, context) if dialect.INTERPOLATES else flatten(document)
         path, files = document.path, (command.path, document.path)
-        kind = "json" if path.endswith(".json") else "yaml"
-        sites = (Site(dialect.NAME, kind, document.root.span),)
+        sites = (Site(dialect.NAME, kind_of_document(path), document.root.span),)
         problems = document.problems
         dialect = by_name(_dialect_of(document, found.dialect))
     native = {**native, **found.native}
     if getattr(dialect, "INTERPOLATES", False):
         native = interpolated(native)
-    context = Context(versions_for(path, project.pinned), path, project, command.directory)
     facts = settle(dialect.facts({**native, **found.extra}, context))
+    pinned = context.versions.fact()
+    if pinned is not None:
+        facts["framework.versions"] = pinned
     if command.passthrough and found.config is None and not native:
         return None
     return TrainingRun(

@@ -14,7 +14,7 @@ from memlint.read.shell import Invocation
 LAUNCHERS = frozenset(
     {
         "python", "python3", "ipython", "torchrun", "accelerate", "deepspeed", "swift", "megatron", "llamafactory-cli", "lmf",
-        "axolotl", "tune", "litgpt", "trl", "fabric", "lightning", "composer",
+        "axolotl", "tune", "litgpt", "trl", "fabric", "lightning", "composer", "unsloth",
     }
 )  # fmt: skip
 WRAPPERS = frozenset(

@@ -229,7 +229,8 @@ class _Reader:
                 entries.append(Entry(name, span, SequenceNode(items[0].span, items)))
             else:
                 entries.append(Entry(name, span, value))
-        return MappingNode(Span(self.path, *self.place(table.start), *self.place(table.end)), tuple(entries), flow)
+        end = max((table.end, *(_end(value) for _, value in table.entries.values())))
+        return MappingNode(Span(self.path, *self.place(table.start), *self.place(end)), tuple(entries), flow)
 
     def peek(self) -> str:
         return self.text[self.position : self.position + 1]
@@ -249,6 +250,15 @@ class _Reader:
 
     def fail(self, message: str) -> NoReturn:
         raise ReadError(f"not valid TOML: {message}", self.path, *self.place(self.position))
+
+
+def _end(value: _Table | _Tables | Node) -> int:
+    """Where what is written of a table ends; other values end before their table does."""
+    if isinstance(value, _Tables):
+        return max(_end(item) for item in value.items)
+    if not isinstance(value, _Table):
+        return 0
+    return max((value.end, *(_end(inner) for _, inner in value.entries.values())))
 
 
 def _unescape(match: re.Match[str]) -> str:
