@@ -60,6 +60,8 @@ STYLES = {
     "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
                                norm_before=True),
     "siglip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table", head=True),
+    "idefics3_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table"),
+    "smolvlm_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table"),
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
                      out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False),
     "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True),
@@ -125,7 +127,8 @@ def described_tower(b: Builder, config: Mapping[str, Any]) -> None:
     b.parameter("conv1", "conv", (width, 3 * patch * patch))
     b.parameter("positional_embedding", "embedding", (grid, width))
     for _ in range(int(config.get("layers") or 0)):
-        for name, fin, fout in (("in_proj", width, 3 * width), ("out_proj", width, width), ("c_fc", width, inner), ("c_proj", inner, width)):
+        linears = (("in_proj", width, 3 * width), ("out_proj", width, width), ("c_fc", width, inner), ("c_proj", inner, width))
+        for name, fin, fout in linears:
             b.linear(name, fin, fout, bias=True)
         for name in ("ln_1", "ln_2"):
             b.norm(name, width)

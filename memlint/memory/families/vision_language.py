@@ -102,8 +102,7 @@ def text_of(a: Architecture) -> Architecture:
     config = a.config.get("text_config")
     inner = dict(config) if isinstance(config, Mapping) else {}
     inner.setdefault("tie_word_embeddings", a.tied)
-    text = from_config(inner, a.name)
-    return text
+    return from_config(inner, a.name)
 
 
 def _text(b: Builder, a: Architecture, layers: int) -> Model:
@@ -142,6 +141,12 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
     if kind == "paligemma":
         linear = b.linear("linear", width, int(vision.get("projection_dim") or hidden), bias=True)
         return lambda m, x: apply(m, linear, x), 1
+    if kind in ("idefics3", "smolvlm"):
+        side = int(a.config.get("scale_factor") or 2)
+        linear = b.linear("proj", width * side * side, hidden)
+        return lambda m, x: apply(m, linear, ops.copy(m, x)), side * side
+    if kind.startswith("llava_"):
+        b.parameter("image_newline", "token", (hidden,))
     bias = bool(a.config.get("multimodal_projector_bias", True))
     if kind == "mistral3":
         side = int(a.config.get("spatial_merge_size") or 2)
