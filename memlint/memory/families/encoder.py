@@ -37,6 +37,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     norm = _norm(b, "LayerNorm", width)
     project = b.linear("embeddings_project", width, hidden, bias=True) if width != hidden else None
 
+    if a.model_type == "mpnet":
+        b.embedding("relative_attention_bias", int(a.config.get("relative_attention_num_buckets") or 32), a.heads or 12)
     ids = b.buffer(a.max_positions or b.machine.sequence, INT64)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:

@@ -62,11 +62,11 @@ STYLES = {
     "gpt_bigcode": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, positions="wpe", residual_dropout="resid_pdrop",
                          attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
     "gpt_neo": Style(float32_scores=True, qkv=("k_proj", "v_proj", "q_proj"), out="out_proj", up="c_fc", down="c_proj",
-                     attention_bias=False, positions="wpe", residual_dropout="resid_dropout", attention_dropout="attention_dropout", embedding_dropout="embed_dropout",
-                     mlp_dropout="resid_dropout"),
+                     attention_bias=False, positions="wpe", residual_dropout="resid_dropout",
+                     attention_dropout="attention_dropout", embedding_dropout="embed_dropout", mlp_dropout="resid_dropout"),
     "gptj": Style(float32_scores=True, qkv=("q_proj", "k_proj", "v_proj"), out="out_proj", up="fc_in", down="fc_out",
-                  attention_bias=False, rotary="rotary_dim", parallel=True, two_norms=False, head_bias=True, residual_dropout="resid_pdrop", attention_dropout="attn_pdrop",
-                  mlp_dropout="resid_pdrop", embedding_dropout="embd_pdrop"),
+                  attention_bias=False, rotary="rotary_dim", parallel=True, two_norms=False, head_bias=True,
+                  residual_dropout="resid_pdrop", attention_dropout="attn_pdrop", mlp_dropout="resid_pdrop", embedding_dropout="embd_pdrop"),
     "codegen": Style(("qkv_proj",), "out_proj", "fc_in", "fc_out", attention_bias=False, rotary="rotary_dim", parallel=True,
                      two_norms=False, head_bias=True),
     "gpt_neox": Style(("query_key_value",), "dense", "dense_h_to_4h", "dense_4h_to_h", rotary="rotary_pct", parallel=True,
@@ -99,9 +99,13 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     hidden = a.hidden_size or 0
     drop = _dropouts(a)
     b.enter_layer(-1)
-    table = b.embedding(style.table, b.setup.vocabulary, hidden)
+    width = int(a.config.get("word_embed_proj_dim") or hidden)
+    table = b.embedding(style.table, b.setup.vocabulary, width)
     rows = (a.max_positions or b.machine.sequence) + style.position_offset
     where = b.embedding(style.positions, rows, hidden) if style.positions else None
+    # OPT 350M: narrow embeddings, and norms behind the residual additions with none at the end.
+    project_out = b.linear("project_out", hidden, width) if width != hidden else None
+    project_in = b.linear("project_in", width, hidden) if width != hidden else None
     after_embedding = _layer_norm(b, "word_embeddings_layernorm", hidden) if style.embedding_norm else None
     tables: list[tuple[Tensor, Tensor]] = []
     head_dim = a.head_dim or hidden // (a.heads or 1)
@@ -109,7 +113,9 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     always_masked = a.model_type == "falcon" and b.setup.stack.boolean_masks  # `allow_is_causal_skip=False`
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens))
+        x = ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens))
+        if project_in is not None:
+            x = apply(m, project_in, x)
         if where is not None:
             x = ops.add(m, x, ops.embedding(m, where, hidden, m.sequence, ops.token_ids(m, m.sequence), inputs=False))
         x = ops.dropout(m, x, drop(style.embedding_dropout))
@@ -125,13 +131,19 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     blocks = [_block(b, a, style, index, head_dim, share, tables) for index in range(layers)]
     b.enter_layer(-1)
-    final = _layer_norm(b, "ln_f", hidden, bias=a.model_type != "mpt")
+    ends = a.config.get("do_layer_norm_before", True) and not a.config.get("_remove_final_layer_norm")
+    final = _layer_norm(b, "ln_f", hidden, bias=a.model_type != "mpt") if ends else None
+
+    def finish(m: Machine, x: Tensor) -> Tensor:
+        x = final(m, x) if final is not None else x
+        return apply(m, project_out, x) if project_out is not None else x
+
     language = b.setup.objective in LANGUAGE
     classes = b.setup.vocabulary if language else b.setup.num_labels
     name = style.head if language else "score"
     tied = table if b.setup.tied and language else None
-    linear = b.linear(name, hidden, classes, bias=style.head_bias and language, tied=tied)
-    return Model([Stage(embed, blocks, final)], lambda m, x: apply(m, linear, x), linear, hidden, classes)
+    linear = b.linear(name, width, classes, bias=style.head_bias and language, tied=tied)
+    return Model([Stage(embed, blocks, finish)], lambda m, x: apply(m, linear, x), linear, width, classes)
 
 
 def _head_by_head(m: Machine, q: Tensor, k: Tensor, v: Tensor, heads: int, kv_heads: int, grouped: bool) -> tuple[Tensor, ...]:

@@ -251,6 +251,13 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
             lambda m, x: _cohere_norm(m, x, k_weight, head_dim),
         )
 
+    elif a.config.get("qk_layernorm"):  # StableLM 2: one layer norm per head
+        q_heads, k_heads = b.norm("q_layernorm", q_width), b.norm("k_layernorm", kv_width)
+        norms = (
+            lambda m, x: parts.layer_norm(m, x, q_heads, None, head_dim),
+            lambda m, x: parts.layer_norm(m, x, k_heads, None, head_dim),
+        )
+
     def attention(m: Machine, x: Tensor) -> Tensor:
         if fused is not None:
             rows = x.numel // hidden

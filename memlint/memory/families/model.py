@@ -20,8 +20,6 @@ class Stage:
     embed: Callable[[Machine, Tensor | None], Tensor]
     blocks: list[Block]
     finish: Callable[[Machine, Tensor], Tensor]
-    uniform: bool = True
-    """All blocks allocate alike, so the middle ones can be repeated instead of simulated."""
 
 
 @dataclass(slots=True)
