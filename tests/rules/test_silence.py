@@ -16,7 +16,7 @@ from memlint.cli.examine import examine
 from memlint.cli.session import Inputs, Session
 from memlint.config import Configs
 from memlint.report.result import CheckResult
-from memlint.rules import Severity
+from memlint.rules import Severity, load_rules
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "extraction"
 CASES = sorted(path.parent for path in CORPUS.glob("*/*/expected.yaml"))
@@ -30,11 +30,17 @@ WITHOUT_TARGET = {
 }
 """Findings when no target card is named."""
 
-ON_A_LARGE_CARD = {
+ON_CARDS = {
     ("crlf-bom", "MEM023"),
     ("openinstruct-dpo-duplicate-keys", "MEM130"),
 }
-"""Findings that rest on no estimate when the target is an H200 with 141 GB."""
+"""Findings that rest on no estimate, on any card that computes bfloat16."""
+
+RESTS_ON_ESTIMATE = {
+    rule.code
+    for rule in load_rules()
+    if rule.when and any(name.partition(".")[0] in ("estimate", "verdict", "fits_for_sure", "largest") for name in rule.when.names)
+}
 
 
 def findings(case: Path, gpu: str | None, monkeypatch: pytest.MonkeyPatch) -> CheckResult:
@@ -59,6 +65,6 @@ def test_without_a_target_only_what_is_certain(monkeypatch: pytest.MonkeyPatch) 
     assert set(found(None, monkeypatch)) == WITHOUT_TARGET
 
 
-def test_on_a_large_card_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    rests_on_estimate = {"MEM001", "MEM002", "MEM003", "MEM010", "MEM030", "MEM041", "MEM061", "MEM093", "MEM110"}
-    assert {pair for pair in found("h200", monkeypatch) if pair[1] not in rests_on_estimate} == ON_A_LARGE_CARD
+@pytest.mark.parametrize("gpu", ["h200", "a100-80gb", "24GB"])
+def test_with_a_target_nothing_else(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {pair for pair in found(gpu, monkeypatch) if pair[1] not in RESTS_ON_ESTIMATE} == ON_CARDS
