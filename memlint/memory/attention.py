@@ -258,5 +258,4 @@ def _product(m: Machine, a: Tensor, b: Tensor, numel: int) -> Tensor:
 
 def make_mask(m: Machine, itemsize: int) -> Tensor:
     """The 4-D bias (batch, 1, sequence, sequence) that a padded batch makes; boolean for SDPA in current transformers."""
-    m.mask_itemsize = itemsize
     return m.new(m.batch * m.sequence * m.sequence, itemsize or BYTE)

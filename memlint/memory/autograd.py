@@ -161,22 +161,3 @@ def _dependencies(root: Node) -> dict[Node, int]:
                 counts[target] = 1
                 stack.append(target)
     return counts
-
-
-def saved_storages(root: Tensor) -> dict[int, Storage]:
-    """Every storage that the graph below `root` keeps for backward, by ident (each once)."""
-    found: dict[int, Storage] = {}
-    if root.node is None:
-        return found
-    seen = {root.node}
-    stack = [root.node]
-    while stack:
-        node = stack.pop()
-        for storage in node.saved or ():
-            if storage is not None:
-                found[storage.ident] = storage
-        for edge in node.nexts:
-            if edge is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                stack.append(edge[0])
-    return found

@@ -1,8 +1,9 @@
 """From the last hidden states to the loss: the head, the float32 copy, cross entropy, and their chunked and fused forms.
 
 `compute` returns the loss in a one-element list, so that the caller can drop it when backward starts. Sources: transformers
-`loss/loss_utils.py` (4.44 to 5.24), torch 2.13 `aten/src/ATen/native/LossNLL.cpp`, Liger-Kernel 0.8 `ops/fused_linear_cross_entropy.py`,
-TRL 1.16 `kernels/chunked_logprob.py`, torchtune 0.4 `modules/loss/ce_chunked_output_loss.py`, litgpt 0.5 `utils.py` `chunked_cross_entropy`.
+`loss/loss_utils.py` (4.44 to 5.24), torch 2.13 `aten/src/ATen/native/LossNLL.cpp`, Liger-Kernel 0.8
+`ops/fused_linear_cross_entropy.py`, TRL 1.16 `kernels/chunked_logprob.py`, torchtune 0.4
+`modules/loss/ce_chunked_output_loss.py`, litgpt 0.5 `utils.py` `chunked_cross_entropy`.
 """
 
 from __future__ import annotations

@@ -25,8 +25,6 @@ class Machine:
     autocast: int = 0
     kernels: frozenset[str] = frozenset()
     compiled: bool = False
-    mask_itemsize: int = 0
-    """Element size of the 4-D attention bias that a padded batch brings along; 0 when there is no mask."""
     wide_dropout_masks: bool = False
     math_sdpa: bool = False
     """SDPA has no fused kernel for these inputs and takes the math path."""

@@ -14,8 +14,8 @@ from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
 from memlint.memory.evaluation import evaluate
 from memlint.memory.families import page_of
-from memlint.memory.families.vision import described_tower
 from memlint.memory.families.model import Model
+from memlint.memory.families.vision import described_tower
 from memlint.memory.machine import Machine, start
 from memlint.memory.reduction import bucket, gathered_gradients, gathered_outputs, gradient_buffers, step_in_backward
 from memlint.memory.setup import Setup

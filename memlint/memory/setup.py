@@ -51,7 +51,6 @@ class Setup(NamedTuple):
     adapter_dropout: float
     adapter_targets: tuple[str, ...] | str | None
     adapter_itemsize: int
-    adapter_fused_qkv: bool
     adapter_prompt: int
     modules_to_save: tuple[str, ...]
     quantization: str
@@ -226,7 +225,6 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         adapter_dropout=float(facts.get("adapter.dropout", 0.0) or 0.0),
         adapter_targets=targets,
         adapter_itemsize=ITEMSIZES.get(adapter_dtype, 4),
-        adapter_fused_qkv=facts.get("adapter.implementation", "") == "litgpt_fused_qkv",
         adapter_prompt=int(facts.get("adapter.prompt_length", 0) or 0),
         modules_to_save=(*(facts.get("adapter.modules_to_save", ()) or ()), *(TASK_HEADS if objective in CLASSIFIERS else ())),
         quantization=quantization,
@@ -300,7 +298,9 @@ transformers 4.46."""
 
 
 def _upcasts(architecture: Architecture, stack: Stack) -> bool:
-    return architecture.model_type not in NO_UPCAST and stack.framework not in FUSED_CROSS_ENTROPY or (architecture.model_type == "mpt" and stack.transformers >= (4, 46))
+    if architecture.model_type == "mpt" and stack.transformers >= (4, 46):
+        return True
+    return architecture.model_type not in NO_UPCAST and stack.framework not in FUSED_CROSS_ENTROPY
 
 
 FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu"})

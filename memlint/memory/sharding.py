@@ -23,7 +23,7 @@ KEPT = ("shard_grad_op", "_hybrid_shard_zero2", "hybrid_shard_zero2")
 """Strategies that keep gathered weights between forward and backward (`RESHARD_AFTER_FORWARD_HANDLE_STRATEGIES` names the others)."""
 
 DEFAULT_BUCKET = 500_000_000
-"""`reduce_bucket_size` and `allgather_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
+"""`reduce_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
 
 
 class Sharding(NamedTuple):
@@ -43,7 +43,6 @@ class Sharding(NamedTuple):
     ahead: int = 0
     """Units gathered ahead of the one at work."""
     reduce_bucket: int = 0
-    gather_bucket: int = 0
     overlap: bool = False
     offload_params: bool = False
     offload_optimizer: bool = False
@@ -136,7 +135,6 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         reduce_itemsize=reduce,
         ahead=_ahead(run, strategy),
         reduce_bucket=int(bucket),
-        gather_bucket=int(value("parallel.allgather_bucket_size", DEFAULT_BUCKET) or DEFAULT_BUCKET),
         overlap=bool(value("parallel.overlap_comm", strategy == "zero3")),
         offload_params=str(value("parallel.offload_params", "none")) != "none",
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"

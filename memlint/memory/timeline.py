@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from memlint.memory.tensor import Ledger
@@ -176,7 +177,7 @@ def peaks(events: Events) -> list[Peak]:
     best: dict[str, tuple[int, int]] = {}
     running, sizes = 0, events.sizes
     bounds = [*events.phases, (len(events.stream), "")]
-    for (begin, phase), (end, _) in zip(bounds, bounds[1:], strict=False):
+    for (begin, phase), (end, _) in pairwise(bounds):
         top, at = best.get(phase, (-1, 0))
         if phase not in best:
             order.append(phase)

@@ -37,7 +37,6 @@ class Stack(NamedTuple):
     """Checkpointing without `use_reentrant`: True up to transformers 4.57, False from 5.0."""
     sdpa_by_default: bool
     """SDPA is chosen when nothing is said: transformers 4.36 and later."""
-    rope_in_fp32: bool
     keeps_outputs: bool
     """The model's output object (its logits) is alive during backward: loops that bind it to a name; and Trainer runs of 2023, whose
     published figures show it (Qwen's tables: 16 B per logit in float32, 8 in float16) although the Trainer drops it. Cause not found.
@@ -102,7 +101,6 @@ def stack_of(run: TrainingRun) -> Stack:
         loads_checkpoint_dtype=transformers >= (5, 0),
         reentrant_by_default=transformers < (5, 0),
         sdpa_by_default=modern,
-        rope_in_fp32=False,
         keeps_outputs=name in OWN_LOOPS or (transformers < (4, 36) and name not in ("litgpt", "fsdp_qlora")),
         uses_accelerate=name in ACCELERATE_TRAINERS and transformers >= (4, 30),
         pads=name not in ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "fsdp_qlora", "nanogpt"),
