@@ -47,8 +47,8 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
         found.append(
             Effect(
                 "bitsandbytes before 0.43.2 keeps the inputs of 4-bit layers as long as the loop keeps its loss",
-                (0.1, 0.1),
-                (0.1, 0.1),
+                (0.05, 0.08),
+                (0.05, 0.1),
             )
         )
     if run.value("model.vision_config"):
@@ -59,12 +59,12 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
         found.append(
             Effect(
                 "a stack of 2022 to mid-2024, whose kernels kept more per token and per logit",
-                (0.03, 0.09),
-                (0.03, 0.12),
+                (0.03, 0.05),
+                (0.05, 0.1),
             )
         )
     if str(run.value("parallel.strategy", "none")) in ("fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron"):
-        found.append(Effect("communication buffers and overlap of a sharded job are approximated", (0.05, 0.1), (0.05, 0.3)))
+        found.append(Effect("communication buffers and overlap of a sharded job are approximated", (0.04, 0.05), (0.07, 0.2)))
     if setup.attention == "sdpa" and not setup.padding_mask and setup.stack.pads and setup.batch > 1:
         found.append(Effect("the attention kernel depends on the mask of each batch", (0.02, 0.02), (0.02, 0.02)))
     return found
