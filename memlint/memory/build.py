@@ -111,7 +111,7 @@ class Builder:
             layer = Linear(name, fin, fout, saved)
             if bias:
                 self.make(f"{name}.bias", "bias", (fout,), self.setup.weight_itemsize, False, "weights")
-                layer.bias = self.make(f"{name}.bias.saved", "bias", (fout,), self.setup.adapter_itemsize, True, "adapters")
+                layer.bias = self.make(f"{name}.bias.saved", "bias", (fout,), saved.itemsize, True, "adapters")
             return layer
         packed = setup.quantises(name, head)
         if packed:
@@ -149,7 +149,10 @@ class Builder:
         if not self.setup.saves(name):
             return None
         self.make(name, kind, shape, self.setup.weight_itemsize, False, "weights")
-        return self.make(f"{name}.saved", kind, shape, self.setup.adapter_itemsize, True, "adapters")
+        # A deep copy, not one of the weights that PEFT raises to float32 (peft 0.21.2 `ModulesToSaveWrapper`, `cast_adapter_dtype`);
+        # `prepare_model_for_kbit_training` has raised the original together with the norms.
+        itemsize = self.setup.norm_itemsize if self.setup.quantization else self.setup.weight_itemsize
+        return self.make(f"{name}.saved", kind, shape, itemsize, True, "adapters")
 
     def _packed(self, name: str, fin: int, fout: int) -> Parameter:
         """A quantised weight: packed bytes plus its statistics."""

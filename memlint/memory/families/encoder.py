@@ -45,7 +45,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         x = ops.embedding(m, words, width, m.tokens, ids)
         if kinds is not None:
             x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, ids, inputs=False))
-        x = ops.add(m, x, ops.embedding(m, places, width, m.sequence, ids, inputs=False))
+        # RoBERTa counts positions past the padding of each sample; BERT's are the same for all.
+        counted = a.model_type in COUNTED
+        rows = m.tokens if counted else m.sequence
+        x = ops.add(m, x, ops.embedding(m, places, width, rows, ops.token_ids(m, rows) if counted else ids, inputs=False))
         x = ops.dropout(m, norm(m, x), hidden_drop)
         return apply(m, project, x) if project is not None else x
 
@@ -132,6 +135,9 @@ def classifier_of(b: Builder, a: Architecture, hidden: int, dropout: float) -> C
 
 POOLED_HEADS_ONLY = {"sequence_classification", "reward", "multiple_choice"}
 """Objectives whose head reads one vector per sample."""
+
+COUNTED = {"roberta", "xlm-roberta", "camembert", "mpnet"}
+"""Types whose position ids depend on the padding (`create_position_ids_from_input_ids`)."""
 
 HEADS = {
     "roberta": (True, "classifier", "tanh"), "xlm-roberta": (True, "classifier", "tanh"), "camembert": (True, "classifier", "tanh"),
