@@ -15,7 +15,6 @@ from memlint.facts import Fact, Problem, default, fixed
 from memlint.facts.keys import normalise
 from memlint.versions import Versions
 
-GALORE_LIKE = ("galore", "apollo")
 _PLAIN = (
     ("eval.accumulation_steps", "eval_accumulation_steps", integer),
     ("parallel.find_unused_parameters", "ddp_find_unused_parameters", boolean),

@@ -24,9 +24,6 @@ METHODS = {
 }  # fmt: skip
 """Configuration class -> canonical method."""
 
-PEFT_TYPES = {method.upper(): method for method in METHODS.values()}
-"""`peft_type` of an `adapter_config.json` -> canonical method."""
-
 _PROMPTS = {"prompt_tuning", "prefix_tuning", "p_tuning", "multitask_prompt_tuning", "cpt"}
 _RANKS = {"lora": "r", "adalora": "init_r", "vera": "r", "oft": "r", "hra": "r", "bone": "r", "miss": "r", "shira": "r",
           "randlora": "r", "loha": "r", "lokr": "r", "vblora": "r", "delora": "r", "gralora": "r"}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint.read.pyeval.values import Instance, Symbol
+from memlint.read.pyeval.values import Instance
 
 ALIASES = {"pytorch_lightning": "lightning", "lightning_fabric": "lightning", "unsloth_zoo": "unsloth", "bnb": "bitsandbytes"}
 
@@ -29,8 +29,3 @@ def class_name(instance: Instance) -> str:
 def root_of(instance: Instance) -> str:
     """The package of an object's library class."""
     return canonical(instance.library)[0]
-
-
-def symbol_tail(value: object) -> str:
-    """The last part of a symbol's name; empty for anything else."""
-    return value.name.rpartition(".")[2] if isinstance(value, Symbol) else ""

@@ -22,7 +22,7 @@ from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Symbol, Table, opaque, possible, weaken
+from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Symbol, Table, possible, weaken
 
 _HF = ("model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init")
 _ORDERS: dict[str, tuple[str, ...]] = {
@@ -120,8 +120,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
         facts |= _deepspeed(machine, trainer, native, facts, collected)
         facts |= _zero3_init(trainer, facts, collected)
     facts |= _hidden_states(trainer)
-    found = [*problems(native), *_run_problems(trainer, facts, native)]
-    return finish(machine, collected, facts, call.span, sites, found, f"{name}.train()", notes)
+    return finish(machine, collected, facts, call.span, sites, problems(native), f"{name}.train()", notes)
 
 
 def _arguments(
@@ -395,12 +394,3 @@ def _hidden_states(trainer: Instance) -> dict[str, Fact]:
                 if asked is not None and asked.known and asked.value is True:
                     return {"model.output_hidden_states": plain(asked)}
     return {}
-
-
-def _run_problems(trainer: Instance, facts: dict[str, Fact], native: dict[str, Fact]) -> list[Any]:
-    return []
-
-
-def arguments_attribute(name: str) -> Fact:
-    """Attributes of a trainer that lead back to what it got."""
-    return opaque(f"`.{name}` of a trainer", f"attribute:{name}")

@@ -38,7 +38,6 @@ DEEPSPEED_FLAGS = frozenset(
         "quiet", "elastic_training",
     }
 )  # fmt: skip
-PYTHON_FLAGS = frozenset(["u", "B", "O", "OO", "s", "S", "E", "I", "v", "d", "i", "b", "bb", "q", "x", "P"])
 MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
