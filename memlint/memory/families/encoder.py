@@ -43,11 +43,13 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         x = ops.embedding(m, words, width, m.tokens, ids)
-        if kinds is not None:
-            x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, ids, inputs=False))
         # RoBERTa counts positions past the padding of each sample; BERT's are the same for all.
         counted = a.model_type in COUNTED
         rows = m.tokens if counted else m.sequence
+        if kinds is not None:
+            zeros = ops.token_ids(m, rows)
+            x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, zeros, inputs=False))
+            del zeros
         x = ops.add(m, x, ops.embedding(m, places, width, rows, ops.token_ids(m, rows) if counted else ids, inputs=False))
         x = ops.dropout(m, norm(m, x), hidden_drop)
         return apply(m, project, x) if project is not None else x
