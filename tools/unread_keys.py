@@ -39,10 +39,6 @@ HARMLESS = re.compile(
 )
 
 
-COPIED = frozenset({"fsdp_config", "deepspeed_config", "bnb_config_kwargs"})
-"""Blocks that dialects read from a copy."""
-
-
 class Recorded(dict[str, Fact]):
     """Native facts that remember which of them were asked for."""
 
@@ -70,22 +66,28 @@ def unread(document: Document, dialect_name: str, root: Path) -> Iterator[str]:
     """The dotted paths of a document that its dialect did not ask for; of a block that is read whole, none."""
     dialect = by_name(dialect_name)
     native = flatten(document)
-    recorded = Recorded(interpolated(native) if dialect.INTERPOLATES else native)
-    dialect.facts(recorded, Context(path=document.path, project=Project(root)))
+    native = interpolated(native) if dialect.INTERPOLATES else native
+    recorded = Recorded(native)
+    project = Project(root)
+    facts = dialect.facts(recorded, Context(path=document.path, project=project))
     arguments = known_arguments()
     for path, fact in native.items():
         parents = [path[:index] for index, character in enumerate(path) if character == "."]
-        read_whole = any(parent in recorded.asked or parent in COPIED for parent in parents)
+        read_whole = any(parent in recorded.asked for parent in parents)
         container = isinstance(fact.value, (dict, list)) or bool(re.search(r"\.\d+(?:\.|$)", path))
         known = path in recorded.asked or path.partition(".")[0] in arguments
-        if not (known or read_whole or container or (fact.known and fact.value is None)):
+        if known or read_whole or container or (fact.known and fact.value is None):
+            continue
+        # a dialect may have read it from a copy: then the facts are others without it
+        rest = {name: other for name, other in native.items() if name != path}
+        if dialect.facts(rest, Context(path=document.path, project=project)) == facts:
             yield path
 
 
 def documents(root: Path) -> Iterator[Document]:
-    """The first document of every YAML and JSON file below a directory that has one."""
+    """The first document of every YAML, JSON and TOML file below a directory that has one."""
     for file in sorted(root.rglob("*")):
-        if file.suffix in (".yaml", ".yml", ".json") and file.is_file():
+        if file.suffix in (".yaml", ".yml", ".json", ".toml") and file.is_file():
             try:
                 document = first_document(read(str(file)))
             except ReadError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memlint.dialects import hf_arguments
+from memlint.dialects import hf_arguments, megatron
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, soften, text
@@ -31,6 +31,8 @@ _ATTENTION = {"fa2": "flash_attention_2", "fa3": "flash_attention_3", "sdpa": "s
 _BLOCK_OPTIMIZERS = {"use_galore": "galore_adamw", "use_apollo": "apollo_adamw"}
 _PLAIN_OPTIMIZERS = {"use_badam": "badam", "use_adam_mini": "adam_mini", "use_muon": "muon"}
 _METHODS = {"hqq": "hqq", "eetq": "eetq", "awq": "awq", "gptq": "gptq", "aqlm": "aqlm"}
+
+_MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size", "context_parallel_size")
 
 
 def recognise(document: Document) -> str | None:
@@ -231,21 +233,12 @@ def _vision(native: Native) -> Facts:
 
 
 def _megatron(native: Native) -> Facts:
-    """Arguments of the Megatron backends (`use_mca`, Megatron Bridge)."""
-    degrees = {"parallel.tensor": "tensor_model_parallel_size", "parallel.pipeline": "pipeline_model_parallel_size",
-               "parallel.expert": "expert_model_parallel_size", "parallel.context": "context_parallel_size"}  # fmt: skip
-    result = {key: derive(integer, fact) for key, name in degrees.items() if (fact := given(native, name)) is not None}
-    if not result:
+    """Arguments of the Megatron backends (`use_mca`, Megatron Bridge); what is not given is the backend's business."""
+    if not any(given(native, name) is not None for name in _MEGATRON):
         return {}
-    result["parallel.strategy"] = default("megatron", NOTE)
-    for key, name in (
-        ("parallel.distributed_optimizer", "use_distributed_optimizer"),
-        ("parallel.sequence_parallel", "sequence_parallel"),
-    ):
-        fact = given(native, name)
-        if fact is not None:
-            result[key] = derive(boolean, fact)
-    return result
+    shared = ("optimizer", "seq_length", "micro_batch_size", "loss.logits", "reference_model")
+    own = {name: fact for name, fact in native.items() if name not in shared}
+    return {key: fact for key, fact in megatron.core(own, NOTE, assume=False).items() if key not in shared}
 
 
 def _dtype(native: Native, tuning: Fact, result: Facts) -> Fact:

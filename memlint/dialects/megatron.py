@@ -102,6 +102,8 @@ def _recomputation(native: Native, note: str, assume: bool) -> Facts:
     older = given(native, "recompute_activations")
     if how is None and older is not None and derive(boolean, older).value is True:
         how = older.with_value("selective")
+    if how is not None and how.value == "none":
+        return {"checkpointing.enabled": how.with_value(False), "checkpointing.mode": how}
     if how is None:
         off = {"checkpointing.enabled": default(False, note), "checkpointing.mode": default("none", note)}
         return off if assume or "recompute_granularity" in native else {}

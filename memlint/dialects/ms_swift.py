@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from memlint.dialects import hf_arguments
+from memlint.dialects import hf_arguments, megatron
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked, plugin_facts
@@ -256,29 +256,19 @@ def _reference(native: Native) -> Fact:
     return derive(kind, method, tuner, beta)
 
 
+_MEGATRON_DEFAULTS = {
+    "micro_batch_size": 1, "global_batch_size": 16, "recompute_granularity": "selective", "use_distributed_optimizer": True,
+    "cross_entropy_loss_fusion": True, "attention_backend": "flash", "expert_tensor_parallel_size": 1,
+}  # fmt: skip
+"""Where `MegatronArguments` differs from Megatron-LM."""
+
+
 def _megatron(native: Native) -> Facts:
     """Megatron-Core: distributed optimizer, selective recomputation, padding-free rows by default."""
-    mode = _setting(native, "recompute_granularity", "selective", text)
-    result: Facts = {
-        "batch.micro_batch_size": _setting(native, "micro_batch_size", 1, integer),
-        "checkpointing.enabled": derive(lambda value: value in ("full", "selective"), mode),
-        "checkpointing.mode": derive({"full": "full", "selective": "selective_core_attention", "none": "none"}.__getitem__, mode),
-        "parallel.strategy": default("megatron", NOTE),
-        "parallel.distributed_optimizer": _setting(native, "use_distributed_optimizer", True, boolean),
-        "batch.padding_free": _setting(native, "padding_free", True, boolean),
-        "parallel.sequence_parallel": _setting(native, "sequence_parallel", False, boolean),
-        "optimizer.name": default("megatron_distributed_adam", NOTE),
-        "optimizer.precision_aware": _setting(native, "use_precision_aware_optimizer", False, boolean),
-        "loss.logits": default("full", NOTE),
-    }
-    for key, name in (("parallel.tensor", "tensor_model_parallel_size"), ("parallel.pipeline", "pipeline_model_parallel_size"),
-                      ("parallel.context", "context_parallel_size"), ("parallel.expert",
-                      "expert_model_parallel_size")):  # fmt: skip
-        result[key] = _setting(native, name, 1, integer)
-    fused = given(native, "cross_entropy_loss_fusion")
-    if fused is not None and fused.value is True:
-        result["loss.kernel"] = derive(lambda _: "megatron_fused_ce", fused)
-    return result
+    own = {name: default(value, NOTE) for name, value in _MEGATRON_DEFAULTS.items() if given(native, name) is None}
+    result = megatron.core({**native, **own}, NOTE) | megatron.linears(native)
+    result.pop("reference_model")
+    return {**result, "batch.padding_free": _setting(native, "padding_free", True, boolean)}
 
 
 _WRITE = {

@@ -51,7 +51,7 @@ def recognise(document: Document) -> str | None:
             return f"{path} is {target}"
     sizes = document.at("model.micro_batch_size") is not None and document.at("model.tensor_model_parallel_size") is not None
     trains = document.at("trainer.max_steps") is not None or document.at("trainer.max_epochs") is not None
-    if sizes and trains and (document.at("model.optim") is not None or document.at("model.data") is not None):
+    if sizes and trains and (document.at("model.optim") is not None or document.at("model.data.train_ds") is not None):
         return "has model.micro_batch_size, model.tensor_model_parallel_size and trainer"
     return None
 
@@ -71,7 +71,17 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         span = devices.origin[0].span if devices.origin else None
         result["parallel.gpus"] = unknown("trainer.devices: every visible GPU", span) if auto else derive(_count, devices)
     result["objective"] = default("causal_lm", NOTE)
-    return result
+    return result | _fsdp(native)
+
+
+def _fsdp(native: Native) -> Facts:
+    """NeMo 1 with torch's FSDP instead of Megatron's optimizer."""
+    on = given(native, "model.fsdp")
+    if on is None or on.value is not True:
+        return {}
+    names = {"full": "full_shard", "grad": "shard_grad_op", "hybrid": "hybrid_shard"}
+    sharding = given(native, "model.fsdp_sharding_strategy") or default("full", NOTE)
+    return {"parallel.strategy": on.with_value("fsdp1"), "parallel.fsdp_sharding": derive(names.__getitem__, sharding)}
 
 
 def _count(devices: Any) -> int:
@@ -134,10 +144,11 @@ def _model_1(native: Native, flat: Native) -> Facts:
 
 
 def _model_2(native: Native, flat: Native) -> Facts:
-    source = given(native, "model.llm.pretrained_model")
-    if source is not None:
-        return {"model.id": derive(text, source)}
-    kind = given(native, "model.config._target_", "model.llm.config._target_")
+    language = given(native, "model.llm.pretrained_model")
+    if language is not None:
+        span = language.origin[0].span if language.origin else None
+        return {"model.id": unknown(f"{language.value} inside a model of several parts", span)}
+    kind = given(native, "model.config._target_")
     if kind is not None and kind.known:
         name = text(kind.value).rpartition(".")[2]
         for pattern, model in _IDS:

@@ -74,9 +74,11 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "compile": _compile(native),
     }
     result |= _batch(native, setting) | _checkpointing(native) | _parallel(native, held, computed, setting)
-    converters = given(native, "model.converters")
+    converters, older = given(native, "model.converters"), given(native, "float8.enable_float8_linear")
     if converters is not None and converters.value:
         result |= {"compute.linear_dtype": dtype} if (dtype := derive(_converted, converters)).known else {}
+    elif older is not None and older.value is True:
+        result["compute.linear_dtype"] = older.with_value("float8")
     return result
 
 
@@ -199,8 +201,12 @@ def _parallel(native: Native, held: Fact, computed: Fact, setting: Any) -> Facts
     result["parallel.sequence_parallel"] = derive(
         lambda on, ranks: boolean(on) and ranks > 1, sequence, result["parallel.tensor"]
     )
-    result |= rename(native, {"parallel.async_tensor": ("parallelism.enable_async_tensor_parallel", boolean),
-                              "parallel.pipeline_schedule": ("parallelism.pipeline_parallel_schedule", text)})  # fmt: skip
+    result |= rename(native, {"parallel.expert_tensor": ("parallelism.expert_tensor_parallel_degree", integer)})
+    for key, name, convert in (("parallel.async_tensor", "enable_async_tensor_parallel", boolean),
+                               ("parallel.pipeline_schedule", "pipeline_parallel_schedule", text)):  # fmt: skip
+        fact = degree(name)
+        if fact is not None:
+            result[key] = derive(convert, fact)
     return result
 
 

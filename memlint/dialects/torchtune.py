@@ -89,10 +89,31 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "vision.llm_trainable": (f"{role}.decoder_trainable", _trains),
         "vision.aligner_trainable": (f"{role}.fusion_trainable", _trains),
     })  # fmt: skip
-    result |= _adapter(native, role, builder, held) | _loss(native) | _evaluation(native) | _parallel(native, context.path)
+    result |= (
+        _selective(native)
+        | _adapter(native, role, builder, held)
+        | _loss(native)
+        | _evaluation(native)
+        | _parallel(native, context.path)
+    )
     result["reference_model"] = _reference(native, result["adapter.method"], derive(_component, builder))
     context.note(_problems(native, result))
     return result
+
+
+def _selective(native: Native) -> Facts:
+    """`ac_mode: selective` with `op` or a number, only where whole layers are not recomputed (`full_finetune_distributed.py`)."""
+    mode, option, whole = (given(native, name) for name in ("ac_mode", "ac_option", "enable_activation_checkpointing"))
+    if mode is None or option is None or mode.value != "selective" or (whole is not None and whole.value is True):
+        return {}
+    result: Facts = {"checkpointing.enabled": mode.with_value(True)}
+    if option.value == "op":
+        return {**result, "checkpointing.mode": option.with_value("selective_op")}
+    return {
+        **result,
+        "checkpointing.mode": mode.with_value("selective_layer"),
+        "checkpointing.layer_frequency": derive(integer, option),
+    }
 
 
 def _trains(value: Any) -> bool:

@@ -342,6 +342,17 @@ def test_nemo_2() -> None:
                                   ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"])  # fmt: skip
 
 
+def test_swift_on_megatron() -> None:
+    """`swift/megatron/arguments/megatron_args.py`: selective recomputation, the distributed optimizer and a fused loss unless stated."""
+    text = ("model: a/b\ntuner_type: full\ndataset: d\nmax_length: 4096\nmicro_batch_size: 2\ntensor_model_parallel_size: 4\n"
+            "sequence_parallel: true\n")  # fmt: skip
+    run = run_of(text)
+    keys = ("parallel.strategy", "parallel.tensor", "parallel.sequence_parallel", "checkpointing.mode", "loss.kernel",
+            "parallel.distributed_optimizer", "batch.micro_batch_size", "parallel.expert_tensor")  # fmt: skip
+    assert values(run, *keys) == ("megatron", 4, True, "selective_core_attention", "megatron_fused_ce", True, 2, 1)
+    assert run_of(text + "recompute_granularity: none\n").value("checkpointing.enabled") is False
+
+
 # ---- Lightning CLI ----
 
 LIGHTNING = """seed_everything: 42
@@ -390,6 +401,19 @@ kd_loss: {_component_: torchtune.modules.loss.ForwardKLWithChunkedOutputLoss}
 batch_size: 8
 dtype: bf16
 """
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("ac_mode: selective\nac_option: 2\nenable_activation_checkpointing: False\n", (True, "selective_layer", 2)),
+        ("ac_mode: selective\nac_option: op\n", (True, "selective_op", None)),
+        ("ac_mode: selective\nac_option: 2\nenable_activation_checkpointing: True\n", (True, None, None)),
+    ],
+)
+def test_torchtune_selective_checkpointing(lines: str, expected: tuple[Any, ...]) -> None:
+    run = run_of(TEACHER.replace("NAME", "qwen2_0_5b") + lines)
+    assert values(run, "checkpointing.enabled", "checkpointing.mode", "checkpointing.layer_frequency") == expected
 
 
 def test_torchtune_teachers() -> None:
