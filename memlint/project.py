@@ -95,13 +95,15 @@ class Project:
             return self.resolve(link[link.index("/", 1) + 1 :], from_path) or self.resolve(link[link.index("/", 1) :], from_path)
         return None
 
-    def read_link(self, link: str, from_path: str, *, directory: str | None = None) -> Source | None:
-        """The text that a link leads to, or None when it leads nowhere or to a file of an unknown kind."""
+    def read_link(
+        self, link: str, from_path: str, *, directory: str | None = None, otherwise: Kind | None = None
+    ) -> Source | None:
+        """The text that a link leads to, or None when it leads nowhere or to a file of an unknown kind (`otherwise` is its kind)."""
         path = self.resolve(link, from_path, directory=directory)
         if path is None:
             return None
         try:
-            return self.read(path, kind_of(path))
+            return self.read(path, kind_of(path) or otherwise)
         except ReadError:
             return None
 

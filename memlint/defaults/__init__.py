@@ -76,6 +76,19 @@ def default_fact(library: str, class_name: str, field: str, versions: Versions) 
     return default(value, f"{versions.note(library)} default of {class_name}.{field}")
 
 
+def field_names(library: str, class_name: str) -> frozenset[str]:
+    """The recorded fields of a configuration class and its bases, of any version."""
+    found: set[str] = set()
+    queue = [(library, class_name)]
+    while queue:
+        where, name = queue.pop()
+        fields = _classes(where).get(name, {})
+        found |= fields.keys() - {"bases"}
+        bases = {base for change in fields.get("bases", ()) for base in (change[1] if len(change) == 2 else ())}
+        queue += [(_home(base, where), base) for base in bases if base != name]
+    return frozenset(found)
+
+
 def has_field(library: str, class_name: str, field: str, versions: Versions) -> bool:
     """Whether the class has the field in the version in force (of the fields that are recorded)."""
     return default_value(library, class_name, field, versions) is not MISSING

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from memlint.defaults import default_fact
+from memlint.defaults import default_fact, field_names
 from memlint.dialects.trl import OBJECTIVES
 from memlint.facts import Fact, Status, fixed
-from memlint.frameworks.names import class_name, root_of
+from memlint.frameworks.names import canonical, class_name, root_of
 from memlint.frameworks.native import arguments
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import REST, Call, Class, Instance, Symbol, Table
+from memlint.read.pyeval.values import REST, Call, Instance, Symbol, Table
 from memlint.source import Span
 from memlint.versions import Versions
 
@@ -66,6 +66,14 @@ def config_class(instance: Instance) -> tuple[str, str]:
     return "transformers", "Seq2SeqTrainingArguments" if name.startswith("Seq2Seq") else "TrainingArguments"
 
 
+def configuration_fields(name: str) -> frozenset[str]:
+    """The recorded fields of a library's configuration class; empty for other classes."""
+    root, tail = canonical(name)
+    if not is_arguments(root, tail) and tail not in OTHER_CLASSES:
+        return frozenset()
+    return field_names(*config_class(Instance(Symbol(name), Call(name, (), {}, Span("", 1)))))
+
+
 def default_attribute(instance: Instance, name: str, versions: Versions) -> Fact | None:
     """An attribute that the script leaves to the library."""
     library, cls = config_class(instance)
@@ -105,11 +113,6 @@ _MEMORY_ARGUMENTS = (
     "eval_strategy",
 )  # fmt: skip
 """Arguments that an unknown `**kwargs` may set."""
-
-
-def own_class(instance: Instance) -> bool:
-    """Whether the object's class is written in the script (a subclass)."""
-    return isinstance(instance.cls, Class)
 
 
 def site(instance: Instance) -> tuple[str, Span]:

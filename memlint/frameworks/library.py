@@ -8,6 +8,7 @@ from memlint.frameworks.accelerators import accelerated_precision
 from memlint.frameworks.adapters import adapted
 from memlint.frameworks.configurations import (
     OTHER_CLASSES,
+    configuration_fields,
     construct_arguments,
     default_attribute,
     is_arguments,
@@ -435,6 +436,10 @@ class Frameworks(CommandLines):
     def interesting(self, text: str) -> bool:
         """See `Library.interesting`: tokenizer calls and blocks of grouped texts are what counts there."""
         return "max_length" in text or "block" in text or "group" in text
+
+    def fields(self, name: str) -> frozenset[str]:
+        """See `Library.fields`."""
+        return configuration_fields(name)
 
     def provides(self, root: str, name: str) -> bool:
         """See `Library.provides`."""

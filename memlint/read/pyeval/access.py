@@ -13,6 +13,7 @@ from memlint.read.pyeval.values import (
     ABSENT,
     REST,
     Array,
+    Attributes,
     Bound,
     Call,
     Class,
@@ -77,8 +78,8 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
                 return fixed(Bound(fixed(value), found.value), span)
             if found is not None:
                 return linked(found, span, f"`.{name}`")
-        if name == "__dict__" and isinstance(value.cls, Class):
-            return fixed(Table(value.slots), span)
+        if name == "__dict__":
+            return fixed(Attributes(value), span)
         if name == "value" and isinstance(value.cls, Class):
             return fixed(value, span)  # a member of an enumeration
         known = machine.library.attribute(machine, value, name, span)

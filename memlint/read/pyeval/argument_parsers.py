@@ -9,8 +9,9 @@ from memlint.facts import Fact, Status, choices, fixed
 from memlint.read.pyeval.annotations import field_options
 from memlint.read.pyeval.calls import call_value, fill_record
 from memlint.read.pyeval.documents import load_document
+from memlint.read.pyeval.files import text_of
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.options import NOWHERE, Option, Words, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.options import NOWHERE, Option, Words, abbreviated, guessed, is_flag, read_words, settle
 from memlint.read.pyeval.sequences import sequence
 from memlint.read.pyeval.values import (
     Array,
@@ -137,28 +138,58 @@ def _words(machine: Machine, call: Call) -> tuple[list[Fact], bool]:
     return list(machine.launch.argv), True
 
 
+def _from_files(machine: Machine, parser: Instance, words: list[Fact]) -> tuple[list[Fact], str]:
+    """The words with those of `@file` in its place (`fromfile_prefix_chars`), and why some are not known."""
+    prefixes = parser.call.kwargs.get("fromfile_prefix_chars")
+    if prefixes is None or not isinstance(prefixes.value, str):
+        return words, ""
+    found: list[Fact] = []
+    unread = ""
+    for word in words:
+        if not word.known or not isinstance(word.value, str) or not word.value.startswith(tuple(prefixes.value)):
+            found.append(word)
+            continue
+        content = text_of(machine, word.with_value(word.value[1:]), parser.call.span)
+        if not content.known:
+            found, unread = [], content.reason  # it may override what stands before it
+            continue
+        splits = isinstance(parser.cls, Class) and parser.cls.find("convert_arg_line_to_args") is not None
+        lines = content.value.split() if splits else content.value.splitlines()
+        found += [content.with_value(line) for line in lines]
+    return found, unread
+
+
 def _options(parser: Instance) -> list[Option]:
     return [v for k, v in parser.slots.items() if isinstance(v, Option) and str(k).startswith(".option:")]
 
 
 def _parse(machine: Machine, parser: Instance, words: list[Fact], launched: bool) -> tuple[dict[str, Fact], Words]:
     options = _options(parser)
+    words, unread = _from_files(machine, parser, words)
+    prefixes = _abbreviates(parser)
     subparsers = parser.slots.get(".subparsers")
     read = Words()
     values: dict[str, Fact] = {}
     if subparsers is not None:
         own, chosen, rest = _split(subparsers.value, options, words)
-        read = read_words(options, own)
+        read = read_words(options, own, prefixes=prefixes)
         values = settle(options, read, launched)
         values.update(_subcommand(machine, subparsers.value, chosen, rest, launched))
     else:
-        read = read_words(options, words)
+        read = read_words(options, words, prefixes=prefixes)
+        read.open = unread
         values = settle(options, read, launched)
     for key, fact in parser.slots.items():
         name = str(key).removeprefix(".default:")
         if str(key).startswith(".default:") and name not in read.values:
             values[name] = weaken(fact) if constant(fact.value) else fact
     return values, read
+
+
+def _abbreviates(parser: Instance) -> bool:
+    """argparse completes unique abbreviations unless `allow_abbrev=False`."""
+    allowed = parser.call.kwargs.get("allow_abbrev")
+    return allowed is None or allowed.value is not False
 
 
 def _split(subparsers: Instance, options: list[Option], words: list[Fact]) -> tuple[list[Fact], str, list[Fact]]:
@@ -242,12 +273,26 @@ def _into_dataclasses(machine: Machine, parser: Instance, call: Call) -> Fact:
     config = _config_values(machine, words) if _reads_config(parser) else {}
     types = _types(parser)
     options = [own_options(cls) for cls in types]
-    read = read_words([*_options(parser), *(o for own in options for o in own)], words)
+    read = read_words([*_options(parser), *(o for own in options for o in own)], words, prefixes=_abbreviates(parser))
+    if _abbreviates(parser):
+        names = [name for cls in types for name in machine.library.fields(_library_name(cls))]
+        read.extras = {f"--{abbreviated(_plain(flag), names)}": given for flag, given in read.extras.items()}
     made = [fill(machine, cls, read, launched, call, config) for cls in types]
     rest = call.kwargs.get("return_remaining_strings") or call.kwargs.get("return_remaining_args")
     if rest is not None and rest.known and rest.value is True:
         made.append(fixed(Array(read.rest), call.span))
     return fixed(Array(made, "tuple"), call.span)
+
+
+def _library_name(cls: Fact) -> str:
+    """The library class that a dataclass is, or extends."""
+    value = cls.value
+    names = [base.name for base in value.lineage() if isinstance(base, Symbol)] if isinstance(value, Class) else []
+    return value.name if isinstance(value, Symbol) else next(iter(names), "")
+
+
+def _plain(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
 
 
 def _reads_config(parser: Instance) -> bool:
@@ -275,7 +320,7 @@ def fill(machine: Machine, cls: Fact, read: Words, launched: bool, call: Call, c
     own = own_options(cls)
     names = {option.dest for option in own}
     values: dict[str, Fact] = dict(config or {})
-    loose = {flag.lstrip("-").replace("-", "_"): _loose(words) for flag, words in read.extras.items() if flag != "--config"}
+    loose = {_plain(flag): _loose(words) for flag, words in read.extras.items() if flag != "--config"}
     values.update({name.removeprefix("no_") if _negates(name, facts) else name: facts for name, facts in loose.items()})
     for option in own:
         if option.dest in read.values:

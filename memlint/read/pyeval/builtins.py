@@ -23,6 +23,7 @@ from memlint.read.pyeval.values import (
     Unknowable,
     combine,
     constant,
+    merge_table,
     opaque,
 )
 
@@ -151,7 +152,7 @@ def _dict(machine: Machine, call: Call) -> Fact | None:
     if call.args:
         source = call.args[0]
         if isinstance(source.value, Table) and source.known:
-            table.slots.update(source.value.slots)
+            merge_table(table.slots, source)
         elif source.known and (pairs := sequence(source.value)) is not None:
             for pair in pairs:
                 if isinstance(pair.value, Array) and len(pair.value.items) == 2 and constant(pair.value.items[0].value):
@@ -273,10 +274,6 @@ def _log2(value: Any) -> float:
 
 def _ignored(machine: Machine, call: Call) -> Fact | None:
     return fixed(None, call.span)
-
-
-def _true(machine: Machine, call: Call) -> Fact | None:
-    return fixed(True, call.span)
 
 
 def _first(machine: Machine, call: Call) -> Fact | None:

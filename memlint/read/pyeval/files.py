@@ -14,8 +14,8 @@ MAX_EXECUTED = 200_000
 """Longest text that `exec` is followed into."""
 
 
-def source_of(machine: Machine, path: Fact) -> Source | None:
-    """The file of the project that a path names, or None."""
+def source_of(machine: Machine, path: Fact, kind: Kind | None = None) -> Source | None:
+    """The file of the project that a path names, or None; with `kind` a file of any kind is read as that."""
     if not path.known or not isinstance(path.value, str) or machine.files is None:
         return None
     directory = getattr(machine.launch, "directory", None)
@@ -24,7 +24,7 @@ def source_of(machine: Machine, path: Fact) -> Source | None:
         return None
     places = [machine.root, machine.frame.text.path, getattr(machine.launch, "path", "")]
     for place in dict.fromkeys(p for p in places if p):
-        source: Source | None = read_link(path.value, place, directory=directory)
+        source: Source | None = read_link(path.value, place, directory=directory, otherwise=kind)
         if source is not None:
             if source.path not in machine.read_paths:
                 machine.read_paths.append(source.path)
@@ -34,7 +34,7 @@ def source_of(machine: Machine, path: Fact) -> Source | None:
 
 def text_of(machine: Machine, path: Fact, span: Span) -> Fact:
     """The content of a file as a text; the origin is the file."""
-    source = source_of(machine, path)
+    source = source_of(machine, path, Kind.SHELL)
     if source is None:
         reason = path.reason or f"the file {path.value!r} is not in the project"
         return opaque(reason, "file", (path,), span)

@@ -7,7 +7,7 @@ not decided it walks both arms, undoes the first before the second, and joins wh
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -18,12 +18,16 @@ from memlint.read.pyeval.grammar import Text
 from memlint.read.pyeval.values import (
     ABSENT,
     REST,
+    Attributes,
     Call,
+    Class,
     Function,
     Instance,
     Module,
     Object,
+    Opaque,
     Scope,
+    Symbol,
     decider,
     merge,
     weaken,
@@ -130,6 +134,10 @@ class Library:
     def interesting(self, text: str) -> bool:
         """Whether functions of a module with this text are worth looking into when somebody else calls them."""
         return False
+
+    def fields(self, name: str) -> Iterable[str]:
+        """The known fields of a configuration class of a library."""
+        return ()
 
     def provides(self, root: str, name: str) -> bool:
         """Whether `from root import *` is known to bring a name."""
@@ -238,6 +246,12 @@ class Machine:
 
     def write(self, target: Object, key: Any, value: Any) -> None:
         """Set a slot so that it can be undone."""
+        if isinstance(target, Attributes):
+            target = target.owner
+            if key is REST:
+                self.obscure(target, str(value))
+                return
+            self.write(target, f".set:{key}", True)
         if self._journals:
             journal = self._journals[-1]
             place = (id(target), key)
@@ -245,8 +259,19 @@ class Machine:
                 journal[place] = (target, key, target.slots.get(key, ABSENT))
         target.slots[key] = value
 
+    def obscure(self, instance: Instance, reason: str) -> None:
+        """An attribute whose name is not known was set: any that the object has may be it."""
+        classes = reversed(list(instance.cls.lineage())) if isinstance(instance.cls, Class) else ()
+        held = {key: fact for cls in classes if isinstance(cls, Class) for key, fact in cls.scope.slots.items()} | instance.slots
+        for key, fact in held.items():
+            if isinstance(fact, Fact) and isinstance(key, str) and key[:1] not in "._" and not isinstance(fact.value, Function):
+                self.write(instance, key, Fact(Opaque("set", (fact,)), Status.UNKNOWN, fact.origin, reason=reason))
+        if isinstance(instance.cls, Symbol):
+            self.write(instance, REST, reason)
+
     def erase(self, target: Object, key: Any) -> None:
         """Remove a slot so that it can be undone."""
+        target = target.owner if isinstance(target, Attributes) else target
         if key in target.slots:
             self.write(target, key, None)
             del target.slots[key]

@@ -10,8 +10,8 @@ from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.sequences import sequence
 from memlint.read.pyeval.values import (
-    REST,
     Array,
+    Attributes,
     Call,
     Class,
     Field,
@@ -50,8 +50,17 @@ def _dynamic_attribute(machine: Machine, call: Call) -> Fact | None:
 
 
 def _setattr(machine: Machine, call: Call) -> Fact | None:
-    if len(call.args) == 3 and call.args[1].known and isinstance(call.args[1].value, str):
-        machine.semantics.set_attribute(machine, call.args[0], call.args[1].value, call.args[2])
+    if len(call.args) == 3:
+        owner, name, value = call.args
+        if name.known and isinstance(name.value, str):
+            machine.semantics.set_attribute(machine, owner, name.value, value)
+        elif owner.known and isinstance(owner.value, Instance):
+            if name.status is Status.CHOICES:
+                for one in (n for n in name.choices if isinstance(n, str)):
+                    old = machine.semantics.attribute(machine, owner, one, call.span)
+                    machine.semantics.set_attribute(machine, owner, one, merge([old, value]))
+            else:
+                machine.obscure(owner.value, f"an attribute of unknown name is set at line {call.span.line}")
     return fixed(None)
 
 
@@ -125,13 +134,7 @@ def _vars(machine: Machine, call: Call) -> Fact | None:
         return fixed(machine.frame.scope, call.span)
     value = call.args[0].value
     if isinstance(value, Instance):
-        attributes = attributes_of(value)
-        if isinstance(value.cls, Class) and len(attributes) == len(value.slots):
-            return fixed(Table(value.slots), call.span)  # one dict: what is written into it is an attribute
-        table = Table(attributes)
-        if isinstance(value.cls, Symbol) and ".parsed" not in value.slots:
-            table.slots[REST] = "attributes with library defaults"
-        return fixed(table, call.span)
+        return fixed(Attributes(value), call.span)
     return fixed(value.scope, call.span) if isinstance(value, Module) else None
 
 

@@ -46,6 +46,8 @@ class Words:
     """Flags that no option declares, with the words that follow them."""
     rest: list[Fact] = field(default_factory=list)
     """Words that no positional takes."""
+    open: str = ""
+    """Why further words may have been given; empty when all are known."""
 
 
 def is_flag(word: Fact) -> bool:
@@ -108,6 +110,13 @@ def read_words(options: Iterable[Option], words: Iterable[Fact], *, prefixes: bo
 
 def _same_place(word: Fact, text: str) -> Fact:
     return Fact(text, word.status, word.origin)
+
+
+def abbreviated(name: str, names: Iterable[str]) -> str:
+    """The one name that an abbreviation stands for, as argparse completes it; the name itself when there is not one."""
+    names = set(names)
+    found = [full for full in names if full.startswith(name)]
+    return found[0] if name not in names and len(found) == 1 else name
 
 
 def _match(name: str, flags: dict[str, Option], prefixes: bool) -> Option | None:
@@ -187,7 +196,13 @@ def unset(option: Option, launched: bool) -> Fact:
 
 def settle(options: Iterable[Option], words: Words, launched: bool) -> dict[str, Fact]:
     """The value of every option: given, or its default."""
-    return {o.dest: words.values[o.dest] if o.dest in words.values else unset(o, launched) for o in options}
+
+    def value(option: Option) -> Fact:
+        if option.dest in words.values:
+            return words.values[option.dest]
+        return opaque(words.open, "option", (), option.span) if words.open else unset(option, launched)
+
+    return {option.dest: value(option) for option in options}
 
 
 # --- conversions ----------------------------------------------------------------------------------------------------

@@ -183,6 +183,8 @@ def _for(machine: Machine, node: ast.For | ast.AsyncFor) -> Flow:
 
 SHALLOW = 8
 """Calls in progress up to which a statement that is nested too deeply is left out alone."""
+
+
 def _unbroken(machine: Machine, node: ast.For | ast.AsyncFor | ast.While) -> Flow:
     """The `else` of a loop, which a `break` somewhere in it may skip."""
     if not node.orelse:

@@ -142,6 +142,26 @@ _MARKERS = ("Mixin", "typing.Generic", "abc.ABC", "typing.Protocol", "builtins.o
 """Ends of names of bases that do not say what an object is."""
 
 
+class Attributes(Table):
+    """The `__dict__` of an object: what is written into it is an attribute."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: Instance) -> None:
+        super().__init__(owner.slots)
+        self.owner = owner
+
+    @property
+    def open(self) -> str:
+        """See `Table.open`."""
+        defaults = isinstance(self.owner.cls, Symbol) and ".parsed" not in self.slots
+        return super().open or ("attributes with library defaults" if defaults else "")
+
+    def entries(self) -> Iterator[tuple[Any, Fact]]:
+        """See `Table.entries`."""
+        return ((key, fact) for key, fact in super().entries() if not str(key).startswith("."))
+
+
 class Scope(Object):
     """Variables; `slots` maps names to facts."""
 
@@ -456,7 +476,9 @@ def _combine(operation: Callable[..., Any], facts: tuple[Fact, ...], span: Span,
 def merge_table(slots: dict[Any, Any], fact: Fact) -> None:
     """Unpack `**fact` into slots."""
     if isinstance(fact.value, Table) and fact.known:
-        slots.update(fact.value.slots)
+        slots.update(fact.value.entries())
+        if fact.value.open:
+            slots[REST] = fact.value.open
         return
     if fact.status is Status.CHOICES and all(isinstance(v, Table) for v in fact.choices):
         keys = dict.fromkeys(k for v in fact.choices for k in v.slots)

@@ -27,9 +27,7 @@ STEP = re.compile(r"\s*([A-Za-z_]\w*)\s*(\+\+|--|[-+*/%]?=(?!=))\s*(.*)", re.DOT
 Builtin = Callable[["Walk", Array, "Value | None", World, Text], "list[World]"]
 
 
-def declare(
-    walk: Walk, name: str, words: Array, assignments: list[Assignment], world: World, text: Text
-) -> list[World]:
+def declare(walk: Walk, name: str, words: Array, assignments: list[Assignment], world: World, text: Text) -> list[World]:
     """`export`, `local`, `declare`, `readonly`."""
     options = [raw_text(word) for word in words if raw_text(word).startswith("-")]
     names = [raw_text(word).partition("=")[0] for word in words if not raw_text(word).startswith("-")]

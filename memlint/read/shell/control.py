@@ -116,9 +116,7 @@ class Control:
 
     # Conditions ------------------------------------------------------------------------------------------------------
 
-    def condition(
-        self, node: Node, world: World, text: Text, *, presume: bool = True
-    ) -> list[tuple[World, Truth]]:
+    def condition(self, node: Node, world: World, text: Text, *, presume: bool = True) -> list[tuple[World, Truth]]:
         """Walk a command for its truth. Other commands than tests succeed when `presume`, else are undecided."""
         if isinstance(node, Block):
             worlds = self.block(Block(node.commands[:-1]), [world], text)
@@ -199,9 +197,7 @@ class Control:
                     if isinstance(value, tuple) and status_of(value) is Status.DEFAULT and not text_of(value):
                         found.variables[name] = unknown_value(f"${name} must be given", f"${name}", None, -1, external=True)
             return others
-        touched = {
-            name for other in others for name, value in other.variables.items() if before.get(name) != value
-        }
+        touched = {name for other in others for name, value in other.variables.items() if before.get(name) != value}
         for found in worlds:
             found.soften(touched)
         return worlds

@@ -85,9 +85,7 @@ class Expander:
             fields.append(tuple(current))
         return [bounded(list(field)) for field in fields[:MAX_FIELDS]]
 
-    def _part(
-        self, part: Literal | Parameter | Arithmetic | Substitution, world: World, text: Text
-    ) -> Value | Array:
+    def _part(self, part: Literal | Parameter | Arithmetic | Substitution, world: World, text: Text) -> Value | Array:
         if isinstance(part, Literal):
             if part.start == part.end:
                 return ()
@@ -207,8 +205,10 @@ class Expander:
             target = text_of(held)
             held = self.lookup(target, "", world) if target else None
         if isinstance(held, list) and part.operator == "length":
-            return computed(str(len(held)), *held) if world.arguments is not None or part.name not in "@*" else (
-                Piece("0", status=Status.DEFAULT),
+            return (
+                computed(str(len(held)), *held)
+                if world.arguments is not None or part.name not in "@*"
+                else (Piece("0", status=Status.DEFAULT),)
             )
         if isinstance(held, list):
             if part.operator.lstrip(":") in ("-", "=", "+", "?") and held and part.operand is not None:

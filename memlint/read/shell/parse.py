@@ -403,9 +403,7 @@ class Parser:
         else:
             value = words.read_word(self)
         index = match.group(2)
-        return Assignment(
-            match.group(1), value, bool(match.group(3)), start, self.position, index[1:-1] if index else None
-        )
+        return Assignment(match.group(1), value, bool(match.group(3)), start, self.position, index[1:-1] if index else None)
 
     def _redirects(self) -> tuple[Redirect, ...]:
         found: list[Redirect] = []

@@ -33,10 +33,7 @@ class Printer:
     def fields(self, node: Simple, world: World, text: Text) -> Array:
         """The words of a command after expansion, assignments left out."""
         return [
-            value
-            for word in node.words
-            if not isinstance(word, Assignment)
-            for value in self.expander.fields(word, world, text)
+            value for word in node.words if not isinstance(word, Assignment) for value in self.expander.fields(word, world, text)
         ]
 
     def given(self, redirects: tuple[Redirect, ...], world: World, text: Text) -> Value | None:

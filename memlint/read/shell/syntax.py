@@ -199,6 +199,4 @@ class Function:
     body: Node
 
 
-Node = (
-    Simple | Test | ArithmeticCommand | Pipeline | AndOr | Block | Group | If | For | While | Case | Function
-)
+Node = Simple | Test | ArithmeticCommand | Pipeline | AndOr | Block | Group | If | For | While | Case | Function

@@ -141,9 +141,7 @@ def softened(value: Value) -> Value:
 
 def linked(value: Value, span: Span, note: str) -> Value:
     """The value after one more link (a variable's use)."""
-    return tuple(
-        p if len(p.chain) >= MAX_CHAIN else replace(p, chain=(*p.chain, Origin(span, note))) for p in value
-    )
+    return tuple(p if len(p.chain) >= MAX_CHAIN else replace(p, chain=(*p.chain, Origin(span, note))) for p in value)
 
 
 def fact_of(value: Value, span: Span) -> Fact:
@@ -155,8 +153,7 @@ def fact_of(value: Value, span: Span) -> Fact:
     text = "".join(piece.text for piece in value)
     written = [piece for piece in value if piece.text]
     contiguous = all(
-        a.lines is b.lines and a.at >= 0 and b.at == a.at + len(a.text) and a.chain == b.chain
-        for a, b in pairwise(written)
+        a.lines is b.lines and a.at >= 0 and b.at == a.at + len(a.text) and a.chain == b.chain for a, b in pairwise(written)
     )
     if written and contiguous and written[0].lines is not None and written[0].at >= 0:
         first, last = written[0], written[-1]

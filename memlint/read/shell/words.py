@@ -83,9 +83,7 @@ def read_word(parser: Parser, end: frozenset[str] = WORD_END, *, pattern: bool =
     return Word(tuple(parts), start, parser.position)
 
 
-def _double_quoted(
-    parser: Parser, closing: str, opened: int
-) -> list[Literal | Parameter | Arithmetic | Substitution]:
+def _double_quoted(parser: Parser, closing: str, opened: int) -> list[Literal | Parameter | Arithmetic | Substitution]:
     """The parts up to the closing quote; the position is left on it. `closing` "" reads to the end of the text."""
     text = parser.text
     escapable = ("$", "`", '"', "\\", "\n") if closing else ("$", "`", "\\", "\n")
