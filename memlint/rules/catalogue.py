@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from memlint.facts.keys import KEYS
 from memlint.rules.expression import ExpressionError
 from memlint.rules.kinds import Kind
 from memlint.rules.kinds import check as check_kinds
-from memlint.rules.page import PageError, Rule, read_rule
+from memlint.rules.page import INDEX, PageError, Rule, read_rule
 from memlint.rules.terms import Names
 
 
@@ -26,7 +27,9 @@ def load_rules(settings: Settings | None = None) -> tuple[Rule, ...]:
 
     A team's page is checked against the known facts and terms (memlint's own are in its tests). Raises `ConfigError`.
     """
-    own = [read_rule(path) for path in sorted(pages_folder().glob("MEM*.md"))]
+    pages = pages_folder()
+    index = json.loads((pages / INDEX).read_text(encoding="utf-8"))
+    own = [read_rule(path, index) for path in sorted(pages.glob("MEM*.md"))]
     folders = settings.rules if settings else ()
     team = [_team_rule(path) for folder in folders for path in sorted(folder.glob("*.md")) if path.name != "README.md"]
     taken: dict[str, Rule] = {}

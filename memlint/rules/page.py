@@ -6,15 +6,18 @@ memlint itself), `message` (a template), `at` (facts whose place the finding tak
 `confidence` (a ceiling), `versions`, `references`, `aliases`.
 
 A template is text with `{expression}` or `{expression|bytes}`, `{...|percent}`, `{...|count}`.
+
+The front matter of memlint's own pages lies beside them as JSON (`INDEX`, written by `tools/index_rules.py`), because reading
+it as YAML takes longer than reading the script to be checked. It counts only for the very text that it was made of.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from memlint.rules.expression import UNKNOWN, Expression, ExpressionError, Scope, parse
 from memlint.rules.finding import Confidence, Safety, Severity
@@ -117,10 +120,36 @@ class Rule(NamedTuple):
         return selector == "ALL" or self.code.startswith(selector) or selector == self.name or selector in self.aliases
 
 
-def read_rule(path: Path) -> Rule:
-    """The rule of a page; only its front matter is read. Raises `PageError`."""
+INDEX = "index.json"
+"""Beside memlint's own pages: `{name of the page: [checksum of its front matter, the mapping it holds]}`."""
+
+
+def read_rule(path: Path, index: Mapping[str, Any] | None = None) -> Rule:
+    """The rule of a page; only its front matter is read, from the `index` when that knows this text. Raises `PageError`."""
     front, _ = split(path)
-    return _Reader(str(path), front).rule()
+    checked, data = (index or {}).get(path.name, (None, None))
+    if checked is None or checked != checksum(front):
+        data = mapping_of(front, str(path))
+    return _Reader(str(path), front, data).rule()
+
+
+def checksum(front: str) -> int:
+    """What tells whether an index entry was made of this front matter."""
+    return crc32(front.encode())
+
+
+def mapping_of(front: str, path: str) -> Mapping[str, Any]:
+    """Front matter as YAML has it. Raises `PageError`."""
+    import yaml  # slow to load, and needed for pages that are in no index only
+
+    try:
+        data = yaml.load(front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise PageError("front matter is not YAML", path, mark.line + 2 if mark else 1) from None
+    if not isinstance(data, dict):
+        raise PageError("front matter is not a mapping", path)
+    return data
 
 
 def split(path: Path) -> tuple[str, str]:
@@ -136,15 +165,15 @@ def split(path: Path) -> tuple[str, str]:
     return text[4 : end + 1], text[end + 5 :]
 
 
-@dataclass(slots=True)
-class _Reader:
-    """Reads front matter; every complaint carries the line of its key."""
+class _Reader(NamedTuple):
+    """Makes a rule of front matter; every complaint carries the line of its key."""
 
     path: str
     front: str
+    data: Mapping[str, Any]
 
     def rule(self) -> Rule:
-        data = self._mapping()
+        data = self.data
         unknown = [key for key in data if key not in (*_REQUIRED, *_OPTIONAL)]
         if unknown:
             raise self._error(f"unknown key {unknown[0]!r}", unknown[0])
@@ -170,18 +199,6 @@ class _Reader:
             aliases=self._texts(data, "aliases"),
             path=self.path,
         )
-
-    def _mapping(self) -> Mapping[str, Any]:
-        import yaml  # a hook that meets no training run needs no rules, and takes a while to load this
-
-        try:
-            data = yaml.load(self.front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            raise PageError("front matter is not YAML", self.path, mark.line + 2 if mark else 1) from None
-        if not isinstance(data, dict):
-            raise PageError("front matter is not a mapping", self.path)
-        return data
 
     def _error(self, message: str, key: str) -> PageError:
         lines = self.front.splitlines()
