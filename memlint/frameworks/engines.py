@@ -15,10 +15,12 @@ from memlint.read.pyeval.values import Array, Call, Instance, Symbol, opaque
 from memlint.versions import Versions
 
 
-def forward(machine: Machine, owner: Fact, call: Call) -> Fact:
+def forward_pass(machine: Machine, owner: Fact, call: Call, inner: tuple[Fact, ...] = ()) -> Fact:
     """The output of a model, which remembers its inputs and the contexts it ran in."""
-    inputs = (owner, *call.args, *call.kwargs.values())
-    return opaque("the output of a model", "forward", inputs, call.span, call=call, contexts=tuple(machine.contexts))
+    inputs = (owner, *inner, *call.args, *call.kwargs.values())
+    output = opaque("the output of a model", "forward", inputs, call.span, call=call, contexts=tuple(machine.contexts))
+    loops.record(machine, "forward", output, call.span)
+    return output
 
 
 def initialize(machine: Machine, call: Call) -> Fact:
@@ -34,7 +36,7 @@ def initialize(machine: Machine, call: Call) -> Fact:
 
 def engine_method(machine: Machine, versions: Versions, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
     if name in {"__call__", "forward"}:
-        return forward(machine, value.slots["module"], call)
+        return forward_pass(machine, value.slots["module"], call)
     if name == "step":
         loops.record(machine, "step", owner, call.span, value)
         return fixed(None)

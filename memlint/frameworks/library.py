@@ -14,7 +14,7 @@ from memlint.frameworks.configurations import (
     is_arguments,
     new_arguments,
 )
-from memlint.frameworks.engines import deepspeed_options, engine_method, forward, initialize
+from memlint.frameworks.engines import deepspeed_options, engine_method, forward_pass, initialize
 from memlint.frameworks.freezing import freeze
 from memlint.frameworks.lengths import record_block, record_tokenization
 from memlint.frameworks.lightning import fitted, is_lightning_trainer, lightning_cli
@@ -277,7 +277,9 @@ class Frameworks(CommandLines):
     def _instance_method(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
         if value.cls == MODEL:
             if name in {"__call__", "forward"}:
-                return forward(machine, owner, call)
+                return forward_pass(machine, owner, call)
+            if name == "generate":
+                forward_pass(machine, owner, call)
             return model_method(machine, owner, value, name, call, self.collected.context.versions)
         root, tail = canonical(value.library)
         head = tail.partition(".")[0]
@@ -329,8 +331,7 @@ class Frameworks(CommandLines):
             )
         elif root_of(value) != "torch" and root_of(value) != "lightning":
             return None
-        inputs = (owner, *inner, *call.args, *call.kwargs.values())
-        return opaque("the output of a model", "forward", inputs, call.span, call=call, contexts=tuple(machine.contexts))
+        return forward_pass(machine, owner, call, inner)
 
     def _accelerator(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
         if name in {"prepare", "setup"}:

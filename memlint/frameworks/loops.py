@@ -173,6 +173,7 @@ def _run(machine: Machine, collected: Collected, backwards: list[Event], steps: 
     mine = [s for s in steps if model is None or model in held_models(s.target) or not held_models(s.target)] or steps
     facts |= _optimizer(mine, event)
     facts |= _batch(event, calls, sites)
+    facts |= _evaluation(loop, event, models, _loaders(event, calls))
     facts |= _accumulation(event, mine)
     facts |= sequence_length(collected)
     others = {
@@ -270,6 +271,31 @@ def _batch(event: Event, calls: list[Opaque], sites: list[Site]) -> dict[str, Fa
         }
     facts = [loader_facts(loader, sites)["batch.micro_batch_size"] for loader in loaders[:2]]
     return {"batch.micro_batch_size": facts[0] if len(facts) == 1 else merge(facts)}
+
+
+def _evaluation(loop: Loop, event: Event, models: list[Instance], training: list[Instance]) -> dict[str, Fact]:
+    """Passes of the trained model over another DataLoader than the training's, which no loss uses, in the same loop."""
+    events = [r for r in loop.records if isinstance(r, Event) and not r.shadow]
+    losses = {id(value) for e in events if e.kind == "backward" for value in _ancestors(e.target)}
+    sizes: list[Fact] = []
+    certain = False
+    for passed in events:
+        if passed.kind != "forward" or id(passed.target.value) in losses:
+            continue
+        owners = [m for parent in passed.target.value.parents[:1] for v in possible(parent) for m in _owned(v)]
+        loaders = _loaders(passed, []) if any(m in models for m in owners) else []
+        if loaders and not any(loader in training for loader in loaders):
+            sizes += [loader_facts(loader, [])["batch.micro_batch_size"] for loader in loaders]
+            certain = certain or all(c in event.conditions or _recurring(c) for c in passed.conditions)
+    if not sizes:
+        return {}
+    enabled = fixed(True, event.span) if certain else unknown("the loop evaluates under a condition", event.span)
+    return {"eval.enabled": enabled, "eval.batch_size": merge(sizes)}
+
+
+def _recurring(condition: Fact) -> bool:
+    """A condition on the position in the loop (`step % 100 == 0`), which holds sooner or later."""
+    return any(isinstance(v, Opaque) and v.operation in {"Mod", "loop", "element"} for v in _ancestors(condition))
 
 
 def _accumulation(event: Event, steps: list[Event]) -> dict[str, Fact]:
