@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_right
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 MAX_BYTES = 8 * 1024 * 1024
 """Larger files are refused: a hand-written config or script is never that big, and the hook must stay quick."""
+
+
+LINE_END = r"\r\n|\n|\r"
+"""Where editors end a line (not at form feeds or Unicode separators, as `splitlines` and libyaml do)."""
 
 
 class Kind(str, Enum):
@@ -72,7 +77,49 @@ class Source(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """The lines without their line ends, split as editors do (`\\n`, `\\r\\n`, `\\r`)."""
-        return re.split(r"\r\n|\n|\r", self.text)
+        return re.split(LINE_END, self.text)
+
+
+class Places:
+    """Where the lines of a text begin: turns a line and column (1-based, in characters) into an offset and back."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.starts = [0, *(match.end() for match in re.finditer(LINE_END, text))]
+
+    def offset(self, line: int, column: int) -> int:
+        """The offset of a place; a place outside the text goes to its nearest end."""
+        if not 1 <= line <= len(self.starts):
+            return 0 if line < 1 else len(self.text)
+        return min(self.starts[line - 1] + max(column, 1) - 1, len(self.text))
+
+    def range(self, span: Span) -> tuple[int, int]:
+        """Start and end offset of a span; a span without an end is empty."""
+        start = self.offset(span.line, span.column)
+        return start, self.offset(span.end_line, span.end_column) if span.end_line else start
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """The 1-based line and column of an offset."""
+        line = self.line_of(offset)
+        return line, offset - self.starts[line - 1] + 1
+
+    def span(self, path: str, start: int, end: int) -> Span:
+        """The place of the characters `start` to `end` (exclusive), in a file of that name."""
+        return Span(path, *self.place(start), *self.place(end))
+
+    def line_of(self, offset: int) -> int:
+        """The 1-based line that holds an offset."""
+        return bisect_right(self.starts, offset)
+
+    def line_end(self, offset: int) -> int:
+        """The offset at which the line that holds `offset` ends, before its line end."""
+        match = re.compile(LINE_END).search(self.text, offset)
+        return match.start() if match else len(self.text)
+
+    def newline(self) -> str:
+        """The line end of this text: that of its first line."""
+        match = re.search(LINE_END, self.text)
+        return match.group() if match else "\n"
 
 
 def kind_of(path: str) -> Kind | None:

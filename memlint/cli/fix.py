@@ -11,11 +11,11 @@ from memlint.cli.examine import examine
 from memlint.cli.failure import Failure
 from memlint.cli.session import Inputs, Session
 from memlint.fixes import Fixed, FixEdits, Offer, fix_edits, run_fixes
-from memlint.fixes.edit import Places, WriteError
+from memlint.fixes.edit import WriteError
 from memlint.report.result import CheckResult, TextEdit, gravest_first
 from memlint.report.text import plain
 from memlint.rules import Safety
-from memlint.source import Span
+from memlint.source import Places, Span
 
 
 def fix_and_report(inputs: Inputs, session: Session, options: argparse.Namespace) -> int:

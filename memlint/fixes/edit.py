@@ -12,13 +12,12 @@ import itertools
 import os
 import re
 import stat
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from memlint.source import Kind, ReadError, Source, Span, decode, kind_of
+from memlint.source import Kind, Places, ReadError, Source, Span, decode, kind_of
 
 
 class WriteError(Exception):
@@ -36,8 +35,7 @@ class Edit:
 
     def span(self, text: str) -> Span:
         """The place of the replaced characters in the text that the edit is for."""
-        places = Places(text)
-        return Span(self.path, *places.place(self.start), *places.place(self.end))
+        return Places(text).span(self.path, self.start, self.end)
 
 
 def overlap(edits: Iterable[Edit]) -> bool:
@@ -54,44 +52,6 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
     for edit in reversed(ordered):
         text = text[: edit.start] + edit.replacement + text[edit.end :]
     return text
-
-
-class Places:
-    """Where the lines of a text begin: turns a line and column (1-based, in characters) into an offset and back."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.starts = [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", text))]
-
-    def offset(self, line: int, column: int) -> int:
-        """The offset of a place; a place outside the text goes to its nearest end."""
-        if not 1 <= line <= len(self.starts):
-            return 0 if line < 1 else len(self.text)
-        return min(self.starts[line - 1] + max(column, 1) - 1, len(self.text))
-
-    def range(self, span: Span) -> tuple[int, int]:
-        """Start and end offset of a span; a span without an end is empty."""
-        start = self.offset(span.line, span.column)
-        return start, self.offset(span.end_line, span.end_column) if span.end_line else start
-
-    def place(self, offset: int) -> tuple[int, int]:
-        """The 1-based line and column of an offset."""
-        line = self.line_of(offset)
-        return line, offset - self.starts[line - 1] + 1
-
-    def line_of(self, offset: int) -> int:
-        """The 1-based line that holds an offset."""
-        return bisect_right(self.starts, offset)
-
-    def line_end(self, offset: int) -> int:
-        """The offset at which the line that holds `offset` ends, before its line end."""
-        match = re.compile(r"\r\n|\n|\r").search(self.text, offset)
-        return match.start() if match else len(self.text)
-
-    def newline(self) -> str:
-        """The line end of this text: that of its first line."""
-        match = re.search(r"\r\n|\n|\r", self.text)
-        return match.group() if match else "\n"
 
 
 def between(path: str, before: str, after: str) -> tuple[Edit, ...]:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from memlint.facts import Site
-from memlint.fixes.edit import Edit, Places, apply
-from memlint.source import Source, Span
+from memlint.fixes.edit import Edit, apply
+from memlint.source import Places, Source, Span
 
 
 def set_arguments(

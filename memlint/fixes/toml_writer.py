@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from memlint.facts import Site
-from memlint.fixes.edit import Edit, Places, apply, between
+from memlint.fixes.edit import Edit, apply, between
 from memlint.read.document import Document, MappingNode, Node, Scalar, SequenceNode, plain
 from memlint.read.tomldoc import read_toml
-from memlint.source import Kind, ReadError, Source, Span
+from memlint.source import Kind, Places, ReadError, Source, Span
 
 
 def set_key(path: str, text: str, key: str, value: Any) -> tuple[Edit, ...] | None:
@@ -40,7 +40,7 @@ def set_key(path: str, text: str, key: str, value: Any) -> tuple[Edit, ...] | No
 def set_value(source: Source, place: Span, value: Any) -> tuple[Edit, ...] | None:
     """The edits that replace the scalar at a place by one of the same type; None when there is no such scalar."""
     document = _read(source.path, source.text)
-    node = _scalar_at(document.root, place) if document else None
+    node = document.scalar_at(place) if document else None
     if node is None or type(node.value) is not type(value):
         return None
     if node.value == value:
@@ -120,19 +120,6 @@ def _written(value: Any, text: str, old: Node | None) -> str:
     if single and "'" not in word and word.isprintable():
         return f"'{word}'"
     return json.dumps(word, ensure_ascii=False)
-
-
-def _scalar_at(node: Node, place: Span) -> Scalar | None:
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, MappingNode):
-            stack.extend(entry.value for entry in node.entries)
-        elif isinstance(node, SequenceNode):
-            stack.extend(node.items)
-        elif node.span == place:
-            return node
-    return None
 
 
 def _read(path: str, text: str) -> Document | None:

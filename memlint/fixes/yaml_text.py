@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memlint.fixes.edit import Places
 from memlint.fixes.yaml_tree import Tree, typed
+from memlint.source import Places
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,19 @@ class Document(NamedTuple):
             node = child
         return node
 
+    def scalar_at(self, place: Span) -> Scalar | None:
+        """The scalar that is written at a place, or None."""
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, MappingNode):
+                stack.extend(entry.value for entry in node.entries)
+            elif isinstance(node, SequenceNode):
+                stack.extend(node.items)
+            elif node.span == place:
+                return node
+        return None
+
     def text_at(self, path: str) -> str | None:
         """The scalar under a dotted path as text, or None."""
         node = self.at(path)

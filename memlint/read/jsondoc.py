@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
 from typing import Any, NoReturn
 
 from memlint.facts import Problem
 from memlint.read.document import MAX_DEPTH, Document, Entry, MappingNode, Node, Scalar, SequenceNode
-from memlint.source import ReadError, Source, Span
+from memlint.source import Places, ReadError, Source, Span
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMENT = re.compile(r"//[^\r\n]*|#[^\r\n]*|/\*.*?\*/", re.DOTALL)
@@ -38,7 +37,7 @@ def read_json(source: Source) -> Document:
 class _Scanner:
     def __init__(self, source: Source) -> None:
         self.path, self.text = source.path, source.text
-        self.starts = [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", self.text))]
+        self.places = Places(source.text)
         self.problems: list[Problem] = []
         self.position = 0
 
@@ -121,7 +120,7 @@ class _Scanner:
             elif self.text[self.position : self.position + 1] != close:
                 self.fail(f"expected ',' or {close!r}")
         if comma >= 0:
-            here = Span(self.path, *self.place(comma), *self.place(comma + 1))
+            here = self.places.span(self.path, comma, comma + 1)
             self.problems.append(Problem("invalid-json", "a trailing comma: json.load refuses this file", here))
         self.position += 1
 
@@ -152,14 +151,10 @@ class _Scanner:
                 self.problems.append(Problem("invalid-json", message, self.span(start)))
 
     def span(self, start: int) -> Span:
-        return Span(self.path, *self.place(start), *self.place(self.position))
-
-    def place(self, index: int) -> tuple[int, int]:
-        line = bisect_right(self.starts, index)
-        return line, index - self.starts[line - 1] + 1
+        return self.places.span(self.path, start, self.position)
 
     def fail(self, message: str) -> NoReturn:
-        raise ReadError(f"not valid JSON: {message}", self.path, *self.place(self.position))
+        raise ReadError(f"not valid JSON: {message}", self.path, *self.places.place(self.position))
 
 
 def _int(token: str) -> int | float:

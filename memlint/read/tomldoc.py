@@ -7,12 +7,11 @@ written twice is an error in TOML.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from memlint.read.document import MAX_DEPTH, Document, Entry, MappingNode, Node, Scalar, SequenceNode
-from memlint.source import ReadError, Source, Span
+from memlint.source import Places, ReadError, Source, Span
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
@@ -59,7 +58,7 @@ def read_toml(source: Source) -> Document:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.path, self.text = source.path, source.text
-        self.starts = [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", self.text))]
+        self.places = Places(source.text)
         self.position = 0
 
     def document(self) -> Document:
@@ -230,7 +229,7 @@ class _Reader:
             else:
                 entries.append(Entry(name, span, value))
         end = max((table.end, *(_end(value) for _, value in table.entries.values())))
-        return MappingNode(Span(self.path, *self.place(table.start), *self.place(end)), tuple(entries), flow)
+        return MappingNode(self.places.span(self.path, table.start, end), tuple(entries), flow)
 
     def peek(self) -> str:
         return self.text[self.position : self.position + 1]
@@ -242,14 +241,10 @@ class _Reader:
         return match is not None
 
     def span(self, start: int) -> Span:
-        return Span(self.path, *self.place(start), *self.place(self.position))
-
-    def place(self, index: int) -> tuple[int, int]:
-        line = bisect_right(self.starts, index)
-        return line, index - self.starts[line - 1] + 1
+        return self.places.span(self.path, start, self.position)
 
     def fail(self, message: str) -> NoReturn:
-        raise ReadError(f"not valid TOML: {message}", self.path, *self.place(self.position))
+        raise ReadError(f"not valid TOML: {message}", self.path, *self.places.place(self.position))
 
 
 def _end(value: _Table | _Tables | Node) -> int:

@@ -7,7 +7,6 @@ are resolved, duplicate keys keep the last value and are reported, multi-documen
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import yaml
 
 from memlint.facts import Problem
 from memlint.read.document import MAX_DEPTH, Document, Entry, MappingNode, Node, Scalar, SequenceNode
-from memlint.source import ReadError, Source, Span
+from memlint.source import Places, ReadError, Source, Span
 
 _PREFIX = "tag:yaml.org,2002:"
 _BOOLS = {"yes": True, "no": False, "true": True, "false": False, "on": True, "off": False}
@@ -60,7 +59,7 @@ class _Reader:
         self.problems: list[Problem] = []
         self.done: dict[int, Node] = {}
         # libyaml also breaks lines at NEL, LS and PS; editors (and Source.lines) do not.
-        self.starts = _line_starts(source.text) if _FOREIGN_BREAKS.search(source.text) else None
+        self.places = Places(source.text) if _FOREIGN_BREAKS.search(source.text) else None
 
     def document(self, root: yaml.Node) -> Document:
         self.problems = []
@@ -122,14 +121,9 @@ class _Reader:
 
     def span(self, node: yaml.Node) -> Span:
         start, end = node.start_mark, node.end_mark
-        if self.starts is None:
+        if self.places is None:
             return Span(self.path, start.line + 1, start.column + 1, end.line + 1, end.column + 1)
-        return Span(self.path, *self.place(start.index), *self.place(end.index))
-
-    def place(self, index: int) -> tuple[int, int]:
-        assert self.starts is not None
-        line = bisect_right(self.starts, index)
-        return line, index - self.starts[line - 1] + 1
+        return self.places.span(self.path, start.index, end.index)
 
 
 def scalar_value(tag: str, text: str) -> Any:
@@ -182,7 +176,3 @@ def _sexagesimal(digits: str) -> float:
     for part in digits.split(":"):
         value = value * 60 + float(part)
     return value
-
-
-def _line_starts(text: str) -> list[int]:
-    return [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", text))]

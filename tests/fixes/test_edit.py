@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.fixes.edit import Edit, Places, WriteError, apply, between, diff, overlap, write
-from memlint.source import Kind, Source, Span, read
+from memlint.fixes.edit import Edit, WriteError, apply, between, diff, overlap, write
+from memlint.source import Kind, Places, Source, Span, read
 
 LINES = st.lists(st.text(alphabet="ab #é\t", max_size=6), max_size=8)
 
