@@ -38,11 +38,12 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         blocks.append(_block(b, a, index, tables))
     b.enter_layer(-1)
     final = _norm(b, a, "final_norm", hidden)
+    kinds = len({is_windowed(a, index) for index in range(b.setup.layers)})
     window = any(is_windowed(a, index) for index in range(b.setup.layers))
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens))
-        tables[:] = [parts.rotary_tables(m, head_dim, x.itemsize)]
+        tables[:] = [parts.rotary_tables(m, head_dim, FP32) for _ in range(kinds)]
         m.shared = []
         if window and not m.attention.startswith("flash"):
             rows = m.batch if m.mask is not None else 1
