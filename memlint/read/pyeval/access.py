@@ -8,7 +8,7 @@ from typing import Any
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.imports import resolved, submodule
-from memlint.read.pyeval.machine import Machine
+from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.values import (
     ABSENT,
     REST,
@@ -34,6 +34,8 @@ from memlint.source import Span
 
 MAX_ALTERNATIVES = 8
 """Entries of a dict up to which an unknown key gives a closed set."""
+NOWHERE = Span("", 1)
+"""The place of a call that stands nowhere."""
 MAX_MEMBERS = 64
 """Longest known sequence that is walked member by member."""
 
@@ -68,6 +70,8 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
         return value.find(name) or opaque(f"`{value.name}.{name}` is not defined here", f"attribute:{name}", (owner,), span)
     if isinstance(value, Instance):
         fact = value.slots.get(name)
+        if fact is None and name[:2] != "__" and ".aliased" in value.slots:
+            fact = held(value).slots.get(name)
         if fact is not None:
             return present(machine, value, name, linked(fact, span, f"`.{name}`"), span)
         if isinstance(value.cls, Class):
@@ -82,7 +86,7 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
             return fixed(Attributes(value), span)
         if name == "value" and isinstance(value.cls, Class):
             return fixed(value, span)  # a member of an enumeration
-        known = machine.library.attribute(machine, value, name, span)
+        known = machine.library.attribute(machine, value, name, span) or _fallback(machine, value, name, span)
         if known is not None:
             return known
         return opaque(f"`.{name}` is not set here", f"attribute:{name}", (fixed(value),), span)
@@ -96,6 +100,32 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
     if isinstance(value, (Table, Array, str, bytes)):
         return fixed(Bound(fixed(value), name), span)
     return opaque(f"`.{name}` of something that is not followed", f"attribute:{name}", (owner,), span)
+
+
+def held(instance: Instance) -> Table:
+    """The items of an object whose class extends `dict`."""
+    table: Table = instance.slots[".items"]
+    return table
+
+
+def _fallback(machine: Machine, owner: Instance, name: str, span: Span) -> Fact | None:
+    """`__getattr__` of a class of the script: a method, or `dict.get` and `dict.__getitem__` of one that extends `dict`."""
+    found = owner.cls.find("__getattr__") if isinstance(owner.cls, Class) and name[:2] != "__" else None
+    if found is None:
+        return None
+    if isinstance(found.value, Function):
+        return _hook(machine, owner, found.value, fixed(name), span)
+    if isinstance(found.value, Symbol) and ".items" in owner.slots:
+        return _item_of(machine, held(owner), name, span, fixed(owner), fixed(name))
+    return None
+
+
+def _hook(machine: Machine, owner: Instance, function: Function, key: Fact, span: Span) -> Fact | None:
+    """The result of a special method; None where it raises."""
+    try:
+        return machine.follow(function, Call(function.name, (fixed(owner), key), {}, span))
+    except Halted:
+        return None
 
 
 def present(machine: Machine, owner: Instance, name: str, fact: Fact, span: Span) -> Fact:
@@ -118,6 +148,13 @@ def set_attribute(machine: Machine, owner: Fact, name: str, value: Fact) -> None
     if not targets:
         machine.library.assigned(machine, owner, name, value)
     for target in targets:
+        if isinstance(target, Instance) and ".items" in target.slots:
+            if name == "__dict__" and value.value is target:
+                machine.write(target, ".aliased", True)
+                continue
+            if ".aliased" in target.slots or (isinstance(target.cls, Class) and target.cls.find("__setattr__") is not None):
+                machine.write(held(target), name, value)
+                continue
         slots = target if isinstance(target, (Instance, Table)) else target.scope
         old = slots.slots.get(name)
         fact = value if len(targets) == 1 or old is None else merge([old, value])
@@ -166,6 +203,12 @@ def _item_of(machine: Machine, value: Any, index: Any, span: Span, owner: Fact, 
     if isinstance(value, (str, bytes)) and isinstance(index, int) and -len(value) <= index < len(value):
         return Fact(value[index], Status.FIXED, owner.origin)
     if isinstance(value, Instance):
+        found = value.cls.find("__getitem__") if isinstance(value.cls, Class) else None
+        if found is not None and isinstance(found.value, Function) and found.value is not machine.frame.function:
+            given = _hook(machine, value, found.value, key if key.value == index else fixed(index), span)
+            return given or opaque("an item that the class does not give", "item", (owner, key), span)
+        if ".items" in value.slots:
+            return _item_of(machine, held(value), index, span, owner, key)
         known = machine.library.attribute(machine, value, f"[{index}]", span) if constant(index) else None
         if known is not None:
             return known
@@ -187,6 +230,13 @@ def hashable(value: Any) -> bool:
 def set_item(machine: Machine, owner: Fact, key: Fact, value: Fact) -> None:
     """`owner[key] = value`."""
     for target in possible(owner):
+        if isinstance(target, Instance) and isinstance(target.cls, Class):
+            found = target.cls.find("__setitem__")
+            if found is not None and isinstance(found.value, Function) and found.value is not machine.frame.function:
+                machine.follow(found.value, Call("__setitem__", (fixed(target), key, value), {}, NOWHERE))
+                continue
+            if ".items" in target.slots:
+                target = held(target)
         if is_environ(target) and isinstance(key.value, str):
             machine.environ[key.value] = value
         elif isinstance(target, Table):
@@ -212,6 +262,8 @@ def iterate(machine: Machine, value: Any) -> list[Fact] | None:
     """The members that iterating a value gives, or None when they are not all known."""
     if isinstance(value, Array):
         return None if value.open else list(value.items)
+    if isinstance(value, Instance) and ".items" in value.slots:
+        value = held(value)
     if isinstance(value, Table):
         return None if value.open else [fixed(key) for key, _ in value.entries()]
     if isinstance(value, str) and len(value) <= MAX_MEMBERS:

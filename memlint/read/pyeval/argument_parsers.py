@@ -28,6 +28,8 @@ from memlint.read.pyeval.values import (
 )
 
 PARSERS = frozenset({"ArgumentParser", "ArgParser", "HfArgumentParser", "TrlParser", "H4ArgumentParser", "ArgumentParserPlus"})
+FROM_WORDS = frozenset({"parse_args_into_dataclasses", "parse_args_and_config"})
+"""Methods that fill dataclasses from the command line."""
 
 
 def new_parser(machine: Machine, name: str, call: Call) -> Fact:
@@ -127,7 +129,7 @@ def _add_parser(machine: Machine, parser: Instance, call: Call) -> Fact:
     return made
 
 
-def _words(machine: Machine, call: Call) -> tuple[list[Fact], bool]:
+def given_words(machine: Machine, call: Call) -> tuple[list[Fact], bool]:
     """The words to read, and whether they are those of a launch."""
     given = call.argument("args", 0)
     if given is not None and not (given.known and given.value is None):
@@ -222,7 +224,7 @@ def _subcommand(machine: Machine, subparsers: Instance, chosen: str, rest: list[
 def _parse_args(machine: Machine, parser: Instance, call: Call) -> Fact:
     if ".types" in parser.slots:
         return _into_dataclasses(machine, parser, call)
-    words, launched = _words(machine, call)
+    words, launched = given_words(machine, call)
     values, _ = _parse(machine, parser, words, launched)
     slots: dict[Any, Any] = {k: linked(v, call.span, "parsed here") for k, v in values.items()}
     for key, made in parser.slots.items():
@@ -266,7 +268,7 @@ def _types(parser: Instance) -> list[Fact]:
 
 
 def _into_dataclasses(machine: Machine, parser: Instance, call: Call) -> Fact:
-    words, launched = _words(machine, call)
+    words, launched = given_words(machine, call)
     if launched and len(words) == 1 and words[0].known and str(words[0].value).endswith((".json", ".yaml", ".yml")):
         # not what HfArgumentParser does by itself, but its documented idiom; the script's own branch decides
         words = []

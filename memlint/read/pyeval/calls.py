@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.access import get_attribute, iterate
+from memlint.read.pyeval.access import get_attribute, get_item, held, iterate, set_item
 from memlint.read.pyeval.builtins import call_builtin
 from memlint.read.pyeval.expressions import evaluate
 from memlint.read.pyeval.machine import DEPTH, Flow, Frame, Halted, Machine
@@ -72,6 +72,8 @@ def _arguments(machine: Machine, node: ast.Call, name: str) -> Call:
         value = evaluate(machine, keyword.value)
         if keyword.arg is not None:
             kwargs[keyword.arg] = value
+        elif isinstance(value.value, Instance) and ".items" in value.value.slots:
+            merge_table(kwargs, fixed(held(value.value)))
         elif isinstance(value.value, Instance) and value.known and not isinstance(value.value.cls, Symbol):
             kwargs.update({k: v for k, v in value.value.slots.items() if not str(k).startswith(".")})
         else:
@@ -116,6 +118,8 @@ def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
                 if isinstance(found.value, Function):
                     return call_function(machine, found.value, _with_self(owner, found.value, call))
                 return call_value(machine, found, call)
+            if ".items" in value.slots:
+                return builtin_method(machine, fixed(held(value)), name, call)
         return machine.library.method(machine, owner, name, call) or _unknown_result(machine, owner, name, call)
     if isinstance(value, Class):
         found = value.find(name)
@@ -349,13 +353,26 @@ def _super_call(machine: Machine, value: _Super, name: str, call: Call) -> Fact:
             if name == "__init__":
                 _construct(machine, value.owner.value, call)
                 return fixed(None)
+            if ".items" in value.owner.value.slots:
+                items = fixed(held(value.owner.value))
+                if name == "__getitem__" and len(call.args) == 1:
+                    return get_item(machine, items, call.args[0], call.span)
+                if name == "__setitem__" and len(call.args) == 2:
+                    set_item(machine, items, *call.args)
+                return builtin_method(machine, items, name, call)
             return machine.library.method(machine, value.owner, name, call) or _unknown_result(machine, value.owner, name, call)
     return fixed(None) if name == "__init__" else _unknown_result(machine, value.owner, name, call)
 
 
 def _construct(machine: Machine, instance: Instance, call: Call) -> None:
+    if ".items" in instance.slots:
+        builtin_method(machine, fixed(held(instance)), "update", call)
+        return
     instance.call = call
     machine.library.construct(machine, instance, call)
+
+
+_DICTS = {"dict", "OrderedDict", "defaultdict", "UserDict"}
 
 
 def instantiate(machine: Machine, cls: Class, call: Call) -> Fact:
@@ -365,6 +382,8 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Fact:
     names = {base.name.rpartition(".")[2] for base in cls.lineage() if isinstance(base, Symbol)}
     if cls.is_enumeration:
         return _member(cls, call)
+    if _DICTS & names:
+        instance.slots[".items"] = Table()
     init = cls.find("__init__")
     if init is not None and isinstance(init.value, Function):
         call_function(machine, init.value, _prefixed(fact, call))

@@ -18,6 +18,7 @@ from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.machine import Library, Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, guessed, is_flag, read_words, settle
 from memlint.read.pyeval.sequences import sequence
+from memlint.read.pyeval.tap import is_tap, tap_method
 from memlint.read.pyeval.values import (
     Array,
     Call,
@@ -95,6 +96,8 @@ class CommandLines(Library):
     def method(self, machine: Machine, owner: Fact, name: str, call: Call) -> Fact | None:
         """See `Library.method`."""
         value = owner.value
+        if isinstance(value, Instance) and is_tap(value):
+            return tap_method(machine, owner, value, name, call)
         if not isinstance(value, Instance) or not isinstance(value.cls, Symbol):
             return None
         if is_open_file(value):

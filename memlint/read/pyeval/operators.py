@@ -166,6 +166,8 @@ def _plain(symbol: Symbol) -> str:
 def _contains(container: Any, item: Any) -> bool:
     if isinstance(container, str) and isinstance(item, str):
         return item in container
+    if isinstance(container, Instance) and ".items" in container.slots:
+        container = container.slots[".items"]
     if isinstance(container, Table) and constant(item):
         if item in container.slots:
             return True
