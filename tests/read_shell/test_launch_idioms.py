@@ -56,3 +56,17 @@ def test_hosts_of_mpirun_divide_the_processes(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("mpirun -np 8 -H a:4,b:4 python train.py\n", encoding="utf-8")
     (run,) = extract(str(tmp_path / "run.sh"), Project(root=tmp_path)).runs
     assert (run.facts["parallel.gpus"].value, run.facts["parallel.nodes"].value) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "PORT=$(comm -23 <(seq 2000 9000 | sort) <(ss -tan | sort -u) | shuf | head -n 1)\n",
+        "comm -23 \\\n  <(seq 1 9) \\\n  <(ss -Htan |\n    sort -u) | shuf\n",
+        "exec > >(tee log) 2> >(tee errors >&2)\n",
+        "while read line; do echo $line; done < <(ls)\n",
+    ],
+)
+def test_process_substitution_is_a_word(tmp_path: Path, before: str) -> None:
+    """The idioms by which Slurm scripts find a free port and keep their log."""
+    assert batches(tmp_path, before + "python train.py --bs 4 > >(tee out)\n") == [4]

@@ -36,7 +36,8 @@ def read_word(parser: Parser, end: frozenset[str] = WORD_END, *, pattern: bool =
     while parser.position < len(text):
         at = parser.position
         character = text[at]
-        if character in end and not (pattern and character in "()|"):
+        process = character in "<>" and text.startswith("(", at + 1)  # process substitution: `<(command)`
+        if character in end and not process and not (pattern and character in "()|"):
             break
         if character == "\\":
             flush(at)
@@ -70,7 +71,7 @@ def read_word(parser: Parser, end: frozenset[str] = WORD_END, *, pattern: bool =
                 continue
             flush(at)
             parts.append(expansion)
-        elif character in "<>" and text.startswith("(", at + 1):
+        elif process:
             flush(at)
             parser.position += 2
             parts.append(Substitution(parser.block_until(")"), at, parser.position + 1, True))
