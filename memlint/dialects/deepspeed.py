@@ -42,13 +42,18 @@ _BUCKETS = {
     "parallel.prefetch_bucket_size": ("stage3_prefetch_bucket_size", 50_000_000),
     "parallel.param_persistence_threshold": ("stage3_param_persistence_threshold", 100_000),
     "parallel.max_live_parameters": ("stage3_max_live_parameters", 1_000_000_000),
+    "parallel.max_reuse_distance": ("stage3_max_reuse_distance", 1_000_000_000),
 }
 _ALIASES = {
     "stage3_prefetch_bucket_size": "prefetch_bucket_size",
     "stage3_param_persistence_threshold": "param_persistence_threshold",
     "stage3_max_live_parameters": "max_live_parameters",
+    "stage3_max_reuse_distance": "max_reuse_distance",
 }
-_STAGE3 = {"parallel.prefetch_bucket_size", "parallel.param_persistence_threshold", "parallel.max_live_parameters"}
+_STAGE3 = {
+    "parallel.prefetch_bucket_size", "parallel.param_persistence_threshold", "parallel.max_live_parameters",
+    "parallel.max_reuse_distance",
+}  # fmt: skip
 
 
 def recognise(document: Document) -> str | None:

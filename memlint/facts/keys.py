@@ -195,7 +195,6 @@ def _keys() -> dict[str, Key]:
         ("eval.accumulation_steps", "int", "evaluation steps before gathered outputs move to the CPU"),
         ("eval.compute_metrics", "bool", "a compute_metrics function is given"),
         ("hardware.gpu", "text", "target card, if the input names one"),
-        ("hardware.bf16", "bool", "the target card supports bfloat16"),
         ("hardware.expandable_segments", "bool", "PYTORCH_CUDA_ALLOC_CONF asks for expandable segments"),
         ("framework.name", "text", "the library whose defaults apply"),
         ("framework.version", "text", "its version"),

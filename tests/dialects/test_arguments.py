@@ -298,6 +298,17 @@ def test_deepspeed_defaults_and_buckets() -> None:
     assert deepspeed.engine_facts({"zero_optimization": fixed(True)})["parallel.strategy"].value == "zero1"
 
 
+def test_deepspeed_parameter_cache() -> None:
+    """DeepSpeed 0.19 `runtime/zero/config.py`: `max_reuse_distance`, alias `stage3_max_reuse_distance`, 1e9; read at stage 3 only."""
+    stage3 = {"zero_optimization.stage": fixed(3), "zero_optimization.stage3_max_live_parameters": fixed(1e8)}
+    keys = ("parallel.max_live_parameters", "parallel.max_reuse_distance")
+    assert values(deepspeed.engine_facts(stage3), *keys) == (100_000_000, 1_000_000_000)
+    for name in ("stage3_max_reuse_distance", "max_reuse_distance"):
+        given = deepspeed.engine_facts({**stage3, f"zero_optimization.{name}": fixed(0)})
+        assert values(given, *keys) == (100_000_000, 0)
+    assert "parallel.max_reuse_distance" not in deepspeed.engine_facts({"zero_optimization.stage": fixed(2)})
+
+
 def test_auto_is_left_to_the_arguments_and_a_number_must_match_them() -> None:
     training = hf_arguments.training_arguments(native(per_device_train_batch_size=4, bf16=True))
     auto = {"zero_optimization.stage": fixed(2), "train_micro_batch_size_per_gpu": fixed("auto"), "bf16.enabled": fixed("auto")}

@@ -85,24 +85,12 @@ def _let(walk: Walk, words: Array, given: Value | None, world: World, text: Text
     return [world]
 
 
-def _exit(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
-    world.ended = "exit"
-    return [world]
+def _ends(how: str) -> Builtin:
+    def end(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
+        world.ended = how
+        return [world]
 
-
-def _return(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
-    world.ended = "return"
-    return [world]
-
-
-def _break(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
-    world.ended = "break"
-    return [world]
-
-
-def _continue(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
-    world.ended = "continue"
-    return [world]
+    return end
 
 
 def _eval(walk: Walk, words: Array, given: Value | None, world: World, text: Text) -> list[World]:
@@ -191,10 +179,10 @@ def _nothing(walk: Walk, words: Array, given: Value | None, world: World, text: 
 
 
 TABLE: dict[str, Builtin] = {
-    "exit": _exit,
-    "return": _return,
-    "break": _break,
-    "continue": _continue,
+    "exit": _ends("exit"),
+    "return": _ends("return"),
+    "break": _ends("break"),
+    "continue": _ends("continue"),
     "eval": _eval,
     "source": _source,
     ".": _source,
