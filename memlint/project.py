@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,12 @@ from memlint.source import Kind, ReadError, Source, kind_of, read
 from memlint.versions import Pin
 
 ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+VARIABLE = re.compile(r"\$\{?\w+\}?/+")
+"""A variable in front of a path."""
+MAX_SEARCHED = 20_000
+"""Files that are looked through for one whose path ends as a link does."""
+PASSED_OVER = frozenset({"node_modules", "site-packages", "__pycache__", "venv", "wandb", "outputs", "checkpoints"})
+"""Folders that hold nothing a launch leads to."""
 MAX_PARENTS = 6
 """How far up links are followed when nothing marks the project's root."""
 
@@ -27,6 +34,8 @@ class Project:
     marked: bool = True
     """False when no `.git` or `pyproject.toml` marks the root."""
     _texts: dict[str, Source] = field(default_factory=dict, repr=False)
+    _names: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    """The project's files by name, once something is searched for."""
 
     @classmethod
     def around(cls, path: str, *, pinned: Mapping[str, str] | None = None) -> Project:
@@ -90,10 +99,32 @@ class Project:
             inside = any(Path(target).is_relative_to(top) for top in (*tops, here))
             if inside and self.exists(target):
                 return target if os.path.isabs(from_path) else Path(os.path.relpath(target, working)).as_posix()  # noqa: PTH117
+        variable = VARIABLE.match(link)
+        if variable is not None:
+            end = link[variable.end() :]
+            return self.resolve(end, from_path, directory=directory) or self._ending(end, from_path)
         if link.startswith("/") and 1 < link.count("/") < 16:
             # A path of a container or another machine: the repository is mounted somewhere there.
             return self.resolve(link[link.index("/", 1) + 1 :], from_path) or self.resolve(link[link.index("/", 1) :], from_path)
         return None
+
+    def _ending(self, end: str, from_path: str) -> str | None:
+        """The one file of the project whose path ends so, or None."""
+        if not self.marked:
+            return None
+        if not self._names:
+            seen = 0
+            for folder, folders, files in os.walk(self.root):
+                folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in PASSED_OVER)
+                for file in files:
+                    self._names.setdefault(file, []).append(os.path.join(folder, file))  # noqa: PTH118 - a hot path
+                seen += len(files)
+                if seen > MAX_SEARCHED:
+                    break
+        found = [path for path in self._names.get(end.rpartition("/")[2], ()) if path.endswith(f"/{end}")]
+        if len(found) != 1:
+            return None
+        return found[0] if os.path.isabs(from_path) else Path(os.path.relpath(found[0], Path.cwd())).as_posix()  # noqa: PTH117
 
     def read_link(
         self, link: str, from_path: str, *, directory: str | None = None, otherwise: Kind | None = None

@@ -20,9 +20,7 @@ from memlint.read.document import Document, flatten
 from memlint.source import Span
 from memlint.versions import versions_for
 
-TORCHRUN_FLAGS = frozenset(
-    {"standalone", "m", "module", "no_python", "run_path", "use_env", "virtual_local_rank", "h", "help"}
-)
+TORCHRUN_FLAGS = frozenset({"standalone", "m", "module", "no_python", "run_path", "use_env", "virtual_local_rank", "h", "help"})
 ACCELERATE_FLAGS = frozenset(
     {
         "h", "help", "q", "quiet", "cpu", "multi_gpu", "tpu", "enable_cpu_affinity", "dynamo_use_fullgraph",
@@ -53,7 +51,7 @@ Facts = dict[str, Fact]
 
 def command(bare: Bare, header: slurm.Options, span: Span, project: Project, path: str, directory: str | None) -> Command | None:
     """The launch that the words are, or None when they start no program of interest. `header` is the job's allocation."""
-    allocation = {**header, **bare.allocation} if bare.tasks else {**header}
+    allocation = {**header, **bare.header, **(bare.allocation if bare.tasks else {})}
     around = slurm.facts(allocation)
     name = basename(bare.words[0])
     words = bare.words[1:]
@@ -249,9 +247,7 @@ def _deepspeed(words: tuple[Fact, ...], base: Command, bare: Bare, around: Facts
     return target._replace(launcher=facts)
 
 
-def _resources(
-    given: Options, bare: Bare, around: Facts, target: Command, project: Project
-) -> tuple[Fact | None, Fact | None]:
+def _resources(given: Options, bare: Bare, around: Facts, target: Command, project: Project) -> tuple[Fact | None, Fact | None]:
     """GPUs a node and nodes, from `--include`, `--num_gpus`, `--num_nodes` and the hostfile."""
     include = given.get("i", "include")
     if include is not None and include.known:

@@ -17,7 +17,7 @@ from memlint.launch.command import Command
 from memlint.launch.launchers import command as command_of
 from memlint.launch.recipes import Recipe, hydra_config, is_tool, read_recipe, recipe, tool_launcher
 from memlint.launch.relocate import Origins, relocated
-from memlint.launch.words import arguments, text
+from memlint.launch.words import arguments, basename, text
 from memlint.launch.wrappers import unwrap
 from memlint.project import Project
 from memlint.read.shell import Joined, Lines, Script, ShellError, Value, evaluate
@@ -73,7 +73,11 @@ def launched(script: Script, allocation: slurm.Options, project: Project, path: 
     fruitless: Counter[str] = Counter()
     for invocation in script.invocations:
         bare = unwrap(invocation)
-        found = None if bare is None else command_of(bare, allocation, invocation.span, project, path, invocation.directory)
+        header = allocation
+        submitted = bool(invocation.wrapper) and basename(invocation.wrapper[0]) == "sbatch"
+        if submitted and invocation.span.path != path:
+            header = slurm.headers(Lines(invocation.span.path, project.text(invocation.span.path) or ""))  # its own job
+        found = None if bare is None else command_of(bare, header, invocation.span, project, path, invocation.directory)
         if found is None:
             continue
         found = found._replace(passthrough=invocation.passthrough)

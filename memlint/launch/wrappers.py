@@ -36,6 +36,8 @@ class Bare:
     words: tuple[Fact, ...]
     env: dict[str, Fact]
     allocation: slurm.Options = field(default_factory=dict)
+    header: slurm.Options = field(default_factory=dict)
+    """The options of `sbatch`, which win over the job's own lines."""
     tasks: bool = False
     """Started by `srun` or `mpirun`: on every node of the job."""
     processes: Fact | None = None
@@ -122,6 +124,9 @@ def _outer(words: tuple[Fact, ...], bare: Bare) -> None:
     if name == "env":
         _environment(words[1:], bare)
         return
+    if name == "sbatch":
+        bare.header |= slurm.word_options(words[1:])
+        return
     if name in ("srun", "salloc"):
         bare.allocation |= slurm.word_options(words[1:])
         bare.tasks = True
@@ -132,7 +137,9 @@ def _outer(words: tuple[Fact, ...], bare: Bare) -> None:
         given = word._replace(value=value) if equals else following
         if name in ("mpirun", "mpiexec") and option in ("-np", "-n", "--np") and given is not None:
             bare.processes, bare.tasks = given, True
-        elif name in ("mpirun", "mpiexec") and option in ("-H", "--host", "-host", "-hosts") and given is not None and given.known:
+        elif (
+            name in ("mpirun", "mpiexec") and option in ("-H", "--host", "-host", "-hosts") and given is not None and given.known
+        ):
             bare.allocation.setdefault("--nodes", given._replace(value=str(len(text(given).split(",")))))
         elif option in ("-e", "--env", "-x") and given is not None and "=" in text(given):
             variable, _, setting = text(given).partition("=")

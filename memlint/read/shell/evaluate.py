@@ -12,11 +12,12 @@ from memlint.read.shell.expand import MAX_FIELDS
 from memlint.read.shell.printing import WrittenFile
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import Assignment, ShellError, Simple
-from memlint.read.shell.value import Array, Joined, Lines, Piece, Value, bounded, fact_of, raw_text, text_of
+from memlint.read.shell.value import Array, Joined, Lines, Piece, Value, bounded, fact_of, placed, raw_text, text_of
 from memlint.source import Span
 
 MAX_CALLS = 20
 SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
+JOBS = (".sh", ".bash", ".slurm", ".sbatch", ".job")
 
 Follow = Callable[[str, "str | None"], "Lines | None"]
 
@@ -125,7 +126,7 @@ class Walk(Control):
             self.assign(assignment, scope, text)
             scope.exported.add(assignment.name)
         declared = [word for word in node.words if isinstance(word, Assignment)]
-        words = self.printer.fields(node, world, text)
+        words = [placed(word) for word in self.printer.fields(node, world, text)]
         if not words:
             return [world]
         name = text_of(words[0])
@@ -190,6 +191,10 @@ class Walk(Control):
             link = texts[option] if option < len(texts) else None
             return link is not None and self._walk_file(link, words[option + 1 :], words[:index], world)
         first = texts[0] or ""
+        if first == "sbatch":
+            script = next((i for i, word in enumerate(texts) if (word or "").endswith(JOBS)), 0)
+            if script and self._walk_file(texts[script] or "", words[script + 1 :], words[:script], world):
+                return True
         if first in ("ssh", "tmux", "sbatch") and (command := _wrapped(first, words)) is not None:
             inner = world.copy()
             inner.wrapper = (*world.wrapper, *words[:-1])

@@ -18,6 +18,10 @@ HOLE = "\ue000"
 """Stands for an unknown piece where text has to be parsed again (`eval`, `bash -c`)."""
 
 
+FILES = (".py", ".sh", ".bash", ".yaml", ".yml", ".json", ".toml")
+"""Ends of files that a launch may lead to."""
+
+
 class Lines:
     """Offsets of a text to places in a file. `cell`, `line` and `column` say where the text starts in it."""
 
@@ -130,6 +134,16 @@ def computed(text: str, *parts: Value, note: str = "") -> Value:
 def unknown_value(reason: str, raw: str, lines: Lines | None, at: int, *, external: bool = False) -> Value:
     """A value that cannot be known; `raw` is how it is written."""
     return (Piece(raw, lines, at, Status.UNKNOWN, reason, external=external),)
+
+
+def placed(value: Value) -> Value:
+    """`$WORKDIR/train.py` of a variable that nothing sets: a path with that name in front, to be looked for by its end."""
+    if len(value) < 2 or value[0].status is not Status.UNKNOWN or not value[0].external or status_of(value[1:]) is Status.UNKNOWN:
+        return value
+    end = raw_text(value[1:])
+    if not end.startswith("/") or not end.endswith(FILES) or not value[0].text.startswith("$") or " " in end:
+        return value
+    return (Piece(raw_text(value), status=Status.DEFAULT, chain=value[0].origins),)
 
 
 def softened(value: Value) -> Value:
