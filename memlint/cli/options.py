@@ -10,6 +10,9 @@ from typing import Any, NoReturn
 from memlint.cli.failure import Failure
 from memlint.config import Configs, Settings
 
+HELP_WIDTH = 78
+"""Columns of `--help`: those of a terminal of 80."""
+
 
 class Parser(argparse.ArgumentParser):
     """argparse with one-line errors."""
@@ -19,12 +22,17 @@ class Parser(argparse.ArgumentParser):
             f"memlint {command}",
             description=description,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_help,
         )
 
     def error(self, message: str) -> NoReturn:
         """One line instead of the usage text."""
         raise Failure(f"{message} (see {self.prog} --help)")
+
+
+def _help(prog: str) -> argparse.HelpFormatter:
+    """Of a given width: argparse makes one for every option, and to ask how wide the terminal is loads a dozen modules."""
+    return argparse.RawDescriptionHelpFormatter(prog, width=HELP_WIDTH)
 
 
 def add_settings(parser: Parser) -> None:

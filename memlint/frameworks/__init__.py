@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from memlint.dialects.context import Context
 from memlint.facts import Extraction
 from memlint.source import ReadError, Source
 
@@ -43,6 +42,7 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
     """
     if not could_train(source.text):
         return Extraction()
+    from memlint.dialects.context import Context
     from memlint.frameworks.habits import habits
     from memlint.frameworks.library import Frameworks
     from memlint.frameworks.runs import distinct_runs

@@ -6,11 +6,9 @@ from typing import Any
 
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.document import MappingNode, Node, Scalar, SequenceNode, fact_of
-from memlint.read.jsondoc import read_json
 from memlint.read.pyeval.files import is_open_file, source_of
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Array, Table, linked, opaque, weaken
-from memlint.read.yamldoc import read_yaml
 from memlint.source import Kind, ReadError, Source, Span
 
 
@@ -47,8 +45,12 @@ def parse_document(source: Source, span: Span) -> Fact:
         if source.kind is Kind.TOML:
             return linked(_toml(source), span, f"loaded from {source.path}")
         if source.kind is Kind.JSON or source.path.endswith((".json", ".conf")):
+            from memlint.read.jsondoc import read_json
+
             root: Node = read_json(source).root
         else:
+            from memlint.read.yamldoc import read_yaml
+
             documents = read_yaml(source)
             if not documents:
                 return fixed(None, span)
