@@ -1,0 +1,1 @@
+python train.py --batch 2 --accum 2

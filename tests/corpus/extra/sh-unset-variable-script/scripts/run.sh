@@ -1,0 +1,1 @@
+python $WORKDIR/tools/finetune_it.py --batch_size 4
