@@ -33,7 +33,15 @@ HARMLESS = re.compile(
     r"|description|name|tags|metric\w*|profil\w*|device|debug|auto_resume\w*|hf_\w*|_target_|project_name|experiment_name|metadata"
     r"|main_process\w*|machine_rank|rdzv\w*|same_network|tpu\w*|downcast_bf16|main_training_function|steps_per_print|wall_clock\w*"
     r"|gradient_clipping|max_grad_norm|clip\w*|loss_scale\w*|hysteresis|initial_scale\w*|min_loss_scale|temperature|top_[pk]|remove_unused\w*"
-    r"|early_stopping\w*|eval_steps|evals_per_epoch|load_best\w*|watchdog\w*|interval|max_samples|max_new_tokens|generat\w*|state_dict_type)"
+    r"|early_stopping\w*|eval_steps|evals_per_epoch|load_best\w*|watchdog\w*|interval|max_samples|max_new_tokens|generat\w*|state_dict_type"
+    r"|compute_environment|do_train|gpu_ids|enable_cpu_affinity|exp_manager|callbacks|accelerator|inference|server|web_\w+|port|init_method\w*"
+    r"|\w*_init_method\w*|use_scaled_init_method|norm_type|normalization|position_embedding_type|rotary\w*|benchmark|monitor|checkpoint\w*"
+    r"|quantizer|loss_fn|\w*kd_ratio|kl_coeff|\w*_coef|\w*_coeff|gamma|lam|alpha|\w*_alpha|curriculum\w*|streaming\w*|compression_training|autotuning"
+    r"|prescale_gradients|bias_correction|cuda_aware|freeze_step|max_coeff|min_coeff|factor_\w+|steps|train_iters|eval_iters|max_iters"
+    r"|initial_validation|final_validation|sample_backend|model_author|use_rslora|use_loftq|rl_coef|advantage_estimator|vllm_server\w*|num_threads"
+    r"|fault_tolerance|comm|amp_init_scale|native_amp\w*|seq_len_interpolation\w*|speech_encoder|modality_adapter|audio_\w+|collate_fn|username"
+    r"|password|share|s3_checkpointing|dist_ckpt\w*|kl_ctrl|pf_ppo|use_pf_ppo|multi_turn|hybrid_engine|nccl_timeout|freeze_step|model_class"
+    r"|processor_type|with_tracking|keep_last_n\w*|local_step_scaler)"
     r"(?:$|[._])",
     re.IGNORECASE,
 )

@@ -149,6 +149,12 @@ def _rl(native: Native) -> Facts:
         "generation.tensor": _setting(native, 2, integer, f"{rollout}.tensor_model_parallel_size"),
         "generation.sleep": _setting(native, True, boolean, f"{rollout}.free_cache_engine"),
     }
+    fused = given(native, "actor_rollout_ref.model.use_fused_kernels")
+    if fused is not None:
+        result["loss.logits"] = derive(lambda on: "fused" if boolean(on) else "full", fused)
+    whole = given(native, "actor_rollout_ref.model.use_remove_padding")
+    if whole is not None:
+        result["batch.padding_free"] = derive(boolean, whole)
     if dynamic is not None and dynamic.value is True:
         tokens = _setting(native, 16384, integer, f"{actor}.ppo_max_token_len_per_gpu")
         result["batch.sequence_length"] = tokens

@@ -353,6 +353,12 @@ def test_swift_on_megatron() -> None:
     assert run_of(text + "recompute_granularity: none\n").value("checkpointing.enabled") is False
 
 
+def test_verl_kernels() -> None:
+    text = ("actor_rollout_ref:\n  model: {path: a/b, use_fused_kernels: true, use_remove_padding: true}\ndata: {train_batch_size: 8}\n"
+            "trainer: {nnodes: 1}\n")  # fmt: skip
+    assert values(run_of(text), "loss.logits", "batch.padding_free") == ("fused", True)
+
+
 # ---- Lightning CLI ----
 
 LIGHTNING = """seed_everything: 42
