@@ -42,14 +42,15 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     window = any(is_windowed(a, index) for index in range(b.setup.layers))
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens))
-        tables[:] = [parts.rotary_tables(m, head_dim, FP32) for _ in range(kinds)]
+        x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, 0))  # the batch holds the ids
         m.shared = []
         if window and not m.attention.startswith("flash"):
             rows = m.batch if m.mask is not None else 1
             itemsize = x.itemsize if m.attention == "eager" else BYTE
             m.shared.append(m.new(rows * m.sequence * m.sequence, itemsize))
-        return ops.dropout(m, norm(m, x), dropout)
+        x = ops.dropout(m, norm(m, x), dropout)
+        tables[:] = [parts.rotary_tables(m, head_dim, x.itemsize) for _ in range(kinds)]
+        return x
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         m.shared = []
