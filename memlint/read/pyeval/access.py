@@ -148,6 +148,10 @@ def set_attribute(machine: Machine, owner: Fact, name: str, value: Fact) -> None
     if not targets:
         machine.library.assigned(machine, owner, name, value)
     for target in targets:
+        if isinstance(target, Instance) and name == "__dict__" and isinstance(value.value, Table) and value.known:
+            for key, item in value.value.entries():
+                machine.write(target, key, item)
+            continue
         if isinstance(target, Instance) and ".items" in target.slots:
             if name == "__dict__" and value.value is target:
                 machine.write(target, ".aliased", True)

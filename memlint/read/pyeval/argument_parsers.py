@@ -62,7 +62,9 @@ def _add_argument(machine: Machine, parser: Instance, call: Call) -> Fact:
         dest = longest.lstrip("-").replace("-", "_") if flags else longest
     if not dest:
         return fixed(None)
-    machine.write(parser, f".option:{dest}", _option(machine, dest, flags, call))
+    option = _option(machine, dest, flags, call)
+    option.default = option.default or parser.call.kwargs.get("argument_default")
+    machine.write(parser, f".option:{dest}", option)
     return fixed(None, call.span)
 
 
@@ -330,8 +332,7 @@ def fill(machine: Machine, cls: Fact, read: Words, launched: bool, call: Call, c
         elif option.dest in values and option.convert is not None and isinstance(values[option.dest].value, str):
             values[option.dest] = option.convert(values[option.dest])
         elif option.dest not in values:
-            fact = settle([option], Words(), launched)[option.dest]
-            values[option.dest] = fact
+            values.update(settle([option], Words(), launched))
     made = Call(call.name, (), values if not isinstance(cls.value, Class) else {}, call.span)
     if isinstance(cls.value, Class):
         instance = Instance(cls.value, made)

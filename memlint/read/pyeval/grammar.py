@@ -77,7 +77,7 @@ def _refusal(error: SyntaxError, text: str, path: str) -> ReadError:
     elif newer := newer_syntax(text, sys.version_info[:2]):
         message = f"{newer}, but memlint runs on Python {sys.version_info[0]}.{sys.version_info[1]}"
     else:
-        message = f"invalid syntax: {error.msg}"
+        message = error.msg if error.msg.startswith("invalid syntax") else f"invalid syntax: {error.msg}"
     return ReadError(message, path, line, column)
 
 

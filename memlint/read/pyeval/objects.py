@@ -150,6 +150,11 @@ def _copy(machine: Machine, call: Call) -> Fact | None:
     return copied(call.args[0], deep=call.name.endswith("deepcopy")) if call.args else None
 
 
+def _cast(_: Machine, call: Call) -> Fact | None:
+    """`cast(type, value)` gives the value back."""
+    return call.argument("val", 1)
+
+
 def copied(fact: Fact, deep: bool = False, depth: int = 6) -> Fact:
     """A copy of a known container or object."""
     value = fact.value
@@ -249,6 +254,8 @@ OBJECT_CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "builtins.locals": _locals,
     "copy.copy": _copy,
     "copy.deepcopy": _copy,
+    "typing.cast": _cast,
+    "typing_extensions.cast": _cast,
     "dataclasses.replace": _replace,
     "dataclasses.asdict": _asdict,
     "dataclasses.field": _field,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memlint.facts import Fact, Origin, Status, choices, fixed
-from memlint.read.pyeval.values import Array, Table, Unknowable, combine, constant, linked, opaque, weaken
+from memlint.read.pyeval.values import Array, Symbol, Table, Unknowable, combine, constant, linked, opaque, weaken
 from memlint.source import Span
 
 NOWHERE = Span("", 1)
@@ -194,6 +194,12 @@ def unset(option: Option, launched: bool) -> Fact:
     return Fact(None, Status.DEFAULT, (Origin(option.span, f"default of {label}"),))
 
 
+def _suppressed(option: Option) -> bool:
+    """`argparse.SUPPRESS`: an option that is not given leaves no attribute."""
+    default = option.default.value if option.default is not None else None
+    return isinstance(default, Symbol) and default.name == "argparse.SUPPRESS"
+
+
 def settle(options: Iterable[Option], words: Words, launched: bool) -> dict[str, Fact]:
     """The value of every option: given, or its default."""
 
@@ -202,7 +208,7 @@ def settle(options: Iterable[Option], words: Words, launched: bool) -> dict[str,
             return words.values[option.dest]
         return opaque(words.open, "option", (), option.span) if words.open else unset(option, launched)
 
-    return {option.dest: value(option) for option in options}
+    return {option.dest: value(option) for option in options if option.dest in words.values or not _suppressed(option)}
 
 
 # --- conversions ----------------------------------------------------------------------------------------------------

@@ -70,6 +70,7 @@ class Walk(Control):
         super().__init__(path)
         self.follow, self.script, self.depth = follow, script, depth
         self.printer.written = script.written
+        self.printer.follow = follow
         self._calls = 0
 
     def assign(self, assignment: Assignment, world: World, text: Text) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from memlint.facts import Status
@@ -10,7 +11,7 @@ from memlint.read.shell.expand import Expander
 from memlint.read.shell.outputs import output
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import AndOr, Assignment, Block, Group, Node, Pipeline, Redirect, Simple
-from memlint.read.shell.value import Array, Joined, Piece, Value, text_of, unknown_value
+from memlint.read.shell.value import Array, Joined, Lines, Piece, Value, text_of, unknown_value
 
 WRITERS = frozenset({"cat", "tee", "echo", "printf"})
 
@@ -28,6 +29,8 @@ class Printer:
 
     def __init__(self, path: str) -> None:
         self.expander = Expander(path, self.substitute)
+        self.follow: Callable[[str, str | None], Lines | None] | None = None
+        """Opens a file that `cat` prints."""
         self.written: list[WrittenFile] = []
 
     def fields(self, node: Simple, world: World, text: Text) -> Array:
@@ -83,6 +86,10 @@ class Printer:
         name = text_of(words[0]) if words else None
         if name in world.functions:
             return self._printed_function(name, words[1:], world)
+        if len(words) == 2 and text_of(words[0]) == "cat" and self.follow is not None:
+            link = text_of(words[1])
+            lines = self.follow(link, world.directory) if link is not None else None
+            return None if lines is None else lines.pieces(0, len(lines.text))
         return output(words, given, world.directory)
 
     def _printed_function(self, name: str, arguments: Array, world: World) -> Value | None:
