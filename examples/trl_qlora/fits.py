@@ -16,7 +16,6 @@ model = AutoModelForCausalLM.from_pretrained(
         bnb_4bit_compute_dtype=torch.bfloat16,
     ),
     dtype=torch.bfloat16,
-    attn_implementation="sdpa",
 )
 
 peft_config = LoraConfig(
