@@ -82,7 +82,7 @@ NF4: Facts = {
     "quantization.compute_dtype": "bfloat16",
     "quantization.skip_modules": ["lm_head"],
 }
-DPO: Facts = {"objective": "dpo", "reference_model": "copy"}
+DPO: Facts = {"objective": "dpo", "reference_model": "copy"}  # with `none`, the reference is the model without its adapter
 CLASSES: Facts = {"objective": "sequence_classification", "model.num_labels": 2}
 SEQ2SEQ: Facts = {"objective": "seq2seq_lm"}
 IMAGES: Facts = {"objective": "image_classification", "model.num_labels": 10, "batch.image_size": 224}
@@ -145,7 +145,7 @@ CASES: tuple[Case, ...] = (
     _case("t5-autocast", T5, 8, 512, BF16_MIXED, SEQ2SEQ, {"batch.completion_length": 128}),
     _case("bart-fp32", BART, 8, 512, FP32, SEQ2SEQ, {"batch.completion_length": 128}),
     _case("qwen25-dpo", QWEN25, 2, 512, DPO, PADDED),
-    _case("qwen25-dpo-lora", QWEN25, 2, 512, DPO, LORA, PADDED),
+    _case("qwen25-dpo-lora", QWEN25, 2, 512, DPO, LORA, PADDED, {"reference_model": "none"}),
     _case("qwen15-reentrant", QWEN15, 4, 1024, FUSED, REENTRANT),
     _case("llama8-qlora", LLAMA8, 2, 1024, LORA, DROPOUT, NF4, CHECKPOINTED),
     _case("llama8-lora", LLAMA8, 1, 1024, LORA, DROPOUT),

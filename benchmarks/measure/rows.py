@@ -10,7 +10,7 @@ from benchmarks.measure.cases import Case
 METRICS = ("allocated", "reserved", "device")
 GROUP = "own"
 SOURCE = "benchmarks/measure"
-AUX = ("parameters", "trainable", "allocated_after_load", "phases", "device_by", "device_idle")
+AUX = ("parameters", "trainable", "allocated_after_load", "phases", "device_by", "device_readings")
 
 Row = dict[str, Any]
 

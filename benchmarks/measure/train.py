@@ -74,8 +74,9 @@ def measure(facts: Facts, device: str, steps: int) -> dict[str, Any]:
     torch.manual_seed(0)
     meter = Meter(device)
     if meter.on_gpu:
-        torch.cuda.set_device(device)
-    idle = _device_bytes() if meter.on_gpu else None
+        torch.cuda.set_device(torch.device(device).index or 0)
+        torch.zeros(1, device=device)
+    before = _device_readings() if meter.on_gpu else {}
     model = build(facts, device)
     reference = build({**facts, "adapter.method": "none"}, device).eval() if facts.get("reference_model") == "copy" else None
     meter.start()
@@ -85,15 +86,15 @@ def measure(facts: Facts, device: str, steps: int) -> dict[str, Any]:
     loss = _train(facts, device, steps, model, reference, meter)
     reading: dict[str, Any] = {**counts, "loss": loss, "versions": versions()}
     if meter.on_gpu:
-        used = _device_bytes()
+        after = _device_readings()
         reading |= {
             "gpu": torch.cuda.get_device_name(),
             "gpu_bytes": torch.cuda.mem_get_info()[1],
             "allocated": max(meter.allocated.values()),
             "reserved": meter.reserved,
-            "device": used or _driver_bytes(),
-            "device_by": "nvml" if used else "mem_get_info",
-            "device_idle": idle,
+            "device": after.get("nvml", after["mem_get_info"]),
+            "device_by": "nvml" if "nvml" in after else "mem_get_info",
+            "device_readings": {"context_only": before, "at_the_end": after},
             "allocated_after_load": loaded,
             "phases": meter.allocated,
         }
@@ -102,7 +103,8 @@ def measure(facts: Facts, device: str, steps: int) -> dict[str, Any]:
 
 def _train(facts: Facts, device: str, steps: int, model: Any, reference: Any, meter: Meter) -> float:
     optimizer = optimizer_of(facts, model)
-    scaler = torch.amp.GradScaler(device.partition(":")[0], enabled=facts["precision"] == "fp16-mixed")
+    # From a scale of one: an overflow would skip the step, and with it the optimizer's states.
+    scaler = torch.amp.GradScaler(device.partition(":")[0], init_scale=1.0, enabled=facts["precision"] == "fp16-mixed")
     accumulated = facts["batch.gradient_accumulation_steps"]
     for _ in range(steps):
         for _ in range(accumulated):
@@ -272,18 +274,16 @@ def _log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
     return torch.stack(sums).float()
 
 
-def _device_bytes() -> int | None:
-    """What NVML says is in use on the card, the driver's own share included; None without its Python bindings."""
-    try:
-        return int(torch.cuda.device_memory_used())
-    except (AttributeError, ModuleNotFoundError, RuntimeError):
-        return None
+def _device_readings() -> dict[str, int]:
+    """Bytes in use on the card: by the CUDA driver, and by NVML where its Python bindings (nvidia-ml-py) are installed.
 
-
-def _driver_bytes() -> int:
-    """In use by the CUDA driver's count, which leaves out what the driver itself holds back."""
+    The driver's count leaves out what it holds back itself. The cache is never emptied during training, so the end shows the most.
+    """
     free, total = torch.cuda.mem_get_info()
-    return int(total - free)
+    readings = {"mem_get_info": int(total - free)}
+    with contextlib.suppress(AttributeError, ModuleNotFoundError, RuntimeError):
+        readings["nvml"] = int(torch.cuda.device_memory_used())
+    return readings
 
 
 def versions() -> dict[str, str]:
@@ -292,6 +292,8 @@ def versions() -> dict[str, str]:
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
     return found
 
 
