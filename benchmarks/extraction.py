@@ -143,21 +143,25 @@ class Score:
         self.fixed_wrong = 0
 
     def add(self, verdict: str, status: str) -> None:
+        """Count one fact."""
         self.counts[verdict] += 1
         self.fixed_wrong += verdict in ("wrong", "claim", "soft-wrong") and status == "fixed"
 
     @property
     def precision(self) -> float:
+        """Right facts of those that were claimed; 1 when nothing was."""
         right = self.counts["right"] + self.counts["soft"]
         false = self.counts["wrong"] + self.counts["claim"] + self.counts["soft-wrong"]
         return right / (right + false) if right + false else 1.0
 
     @property
     def recall(self) -> float:
+        """Right facts of those that the case expects; 1 when it expects none."""
         right, missed = self.counts["right"], self.counts["miss"] + self.counts["wrong"]
         return right / (right + missed) if right + missed else 1.0
 
     def row(self, name: str) -> str:
+        """The line of the table."""
         counts = self.counts
         return (
             f"{name:46} {counts['right']:5d} {counts['wrong'] + counts['soft-wrong']:5d} {counts['claim']:5d} "
@@ -206,6 +210,7 @@ def evaluate(roots: list[Path], gpu: str | None = None) -> Result:
 
 
 def main() -> int:
+    """Print the table; 1 below the asked precision or recall."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", action="append", type=Path, help="folders with cases; default: the corpus in the repository")
     parser.add_argument("--gpu-bf16", choices=["yes", "no"], help="score as if the card has / has not bf16")

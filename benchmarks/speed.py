@@ -48,12 +48,14 @@ def script() -> str:
 
 
 def seconds(command: list[str]) -> float:
+    """Wall time of one run of a command."""
     start = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     return time.perf_counter() - start
 
 
 def main() -> int:
+    """Compare and print; 1 above the limit."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--limit", type=float, default=6.0)

@@ -122,12 +122,14 @@ def _text(value: Any, _: Path | None = None) -> str:
 
 
 def positive(value: Any, _: Path | None = None) -> int:
+    """A whole number of at least 1; `ValueError` says what was given instead."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"expected a whole number of at least 1, got {_described(value)}")
     return value
 
 
 def gpu_name(value: Any, _: Path | None = None) -> str:
+    """The name of a card or a size that `memlint.gpus` knows; `ValueError` for another."""
     from memlint.gpus import find
 
     if find(_text(value)) is None:
@@ -256,6 +258,7 @@ _PER_PATH = ("gpu", "gpus", "host-ram", "select", "ignore", "models", "versions"
 
 
 def line_of(text: str, place: tuple[str, ...]) -> int:
+    """The line of a key of a TOML text, 1-based; see `nearest_line`."""
     return nearest_line(lines_of(text), place)
 
 

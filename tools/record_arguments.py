@@ -73,6 +73,7 @@ def record(library: str, name: str, keywords: dict[str, Any]) -> dict[str, Any] 
 
 
 def main() -> None:
+    """Record every class with every set of keywords."""
     warnings.filterwarnings("ignore")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     libraries = ("transformers", "trl", "peft", "accelerate", "torch")

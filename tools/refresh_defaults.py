@@ -177,6 +177,7 @@ def accepted(files: list[Path]) -> list[str]:
 
 
 def version_key(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version, for sorting."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
@@ -220,6 +221,7 @@ def dump(data: dict[str, Any]) -> str:
 
 
 def main() -> int:
+    """Write the histories, check them, or write the key lists, as the options say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheels", nargs="?", type=Path)
     parser.add_argument("--check", action="store_true")

@@ -105,6 +105,7 @@ def documents(root: Path) -> Iterator[Document]:
 
 
 def main() -> None:
+    """Print the keys that no dialect asked for, most frequent first."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="+", type=Path)
     parser.add_argument("--dialect")

@@ -20,6 +20,7 @@ class Settings:
         self.native = native
 
     def given(self, *names_: str) -> Fact | None:
+        """The first of these options that the file gives, or None."""
         return given(self.native, *names_)
 
     def get(self, name: str, otherwise: Any) -> Fact:

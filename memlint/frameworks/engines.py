@@ -24,6 +24,7 @@ def forward_pass(machine: Machine, owner: Fact, call: Call, inner: tuple[Fact, .
 
 
 def initialize(machine: Machine, call: Call) -> Fact:
+    """`deepspeed.initialize`: the engine around the model, the optimizer, the loader and the schedule."""
     model = call.argument("model", 1)
     engine = Instance(
         Symbol("deepspeed.DeepSpeedEngine"), call, {".engine": True, "module": model or opaque("no model", "model")}
@@ -35,6 +36,7 @@ def initialize(machine: Machine, call: Call) -> Fact:
 
 
 def engine_method(machine: Machine, versions: Versions, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
+    """What a method of the engine does to the model and the loop; None for one without effect on memory."""
     if name in {"__call__", "forward"}:
         return forward_pass(machine, value.slots["module"], call)
     if name == "step":

@@ -55,6 +55,7 @@ class Machine:
 
     @property
     def tokens(self) -> int:
+        """Positions of one micro-batch, padding included."""
         return self.batch * self.sequence
 
     def new(self, numel: int, itemsize: int) -> Tensor:

@@ -69,6 +69,7 @@ class Sharding(NamedTuple):
 
     @property
     def shards_weights(self) -> bool:
+        """Each rank holds only its part of the weights between uses."""
         return self.ranks > 1 and self.strategy in (*FSDP, "zero3")
 
     @property
@@ -78,10 +79,12 @@ class Sharding(NamedTuple):
 
     @property
     def shards_states(self) -> bool:
+        """Each rank holds only its part of the optimizer states."""
         return self.ranks > 1 and self.strategy in (*FSDP, *ZERO, "megatron")
 
     @property
     def is_zero(self) -> bool:
+        """DeepSpeed shards, at any stage."""
         return self.strategy in ZERO
 
     def share(self, numel: int) -> int:

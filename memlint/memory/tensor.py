@@ -86,6 +86,7 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
+        """Backward reaches it."""
         return self.node is not None
 
 

@@ -307,6 +307,7 @@ def dotted(node: ast.expr) -> str | None:
 
 
 def subject_of(node: ast.expr) -> str | None:
+    """The name that a function of facts is asked about: a string or a dotted name; None for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted(node)
 
 

@@ -168,6 +168,7 @@ def set_attribute(machine: Machine, owner: Fact, name: str, value: Fact) -> None
 
 
 def is_environ(value: Any) -> bool:
+    """Whether it is `os.environ`."""
     return isinstance(value, Symbol) and value.name.endswith("environ")
 
 
@@ -228,6 +229,7 @@ def _item_of(machine: Machine, value: Any, index: Any, span: Span, owner: Fact, 
 
 
 def hashable(value: Any) -> bool:
+    """Whether the interpreter can use it as the key of a dict."""
     return constant(value) or isinstance(value, (Symbol, Class, Function))
 
 

@@ -16,6 +16,7 @@ MAX_DISPLAY = 2_000
 
 
 def display(machine: Machine, node: ast.List | ast.Tuple | ast.Set) -> Fact:
+    """`[...]`, `(...)` and `{...}`; past `MAX_DISPLAY` members only its kind is known."""
     kind = {ast.List: "list", ast.Tuple: "tuple", ast.Set: "set"}[type(node)]
     span = machine.span(node)
     if len(node.elts) > MAX_DISPLAY:
@@ -34,6 +35,7 @@ def display(machine: Machine, node: ast.List | ast.Tuple | ast.Set) -> Fact:
 
 
 def dict_display(machine: Machine, node: ast.Dict) -> Fact:
+    """`{key: value, **more}`; an entry under an unknown key leaves the table open."""
     span = machine.span(node)
     if len(node.keys) > MAX_DISPLAY:
         return fixed(Table({REST: f"a dict of {len(node.keys):,} entries is not read"}), span)
@@ -52,6 +54,7 @@ def dict_display(machine: Machine, node: ast.Dict) -> Fact:
 
 
 def comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Fact:
+    """A comprehension, walked as the loop that it is; a generator counts as the list of its results."""
     span = machine.span(node)
     frame = machine.frame
     outer = frame.scope

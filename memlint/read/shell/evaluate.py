@@ -115,6 +115,7 @@ class Walk(Control):
         world.keyed[assignment.name] = entries
 
     def simple(self, node: Simple, world: World, text: Text) -> list[World]:
+        """A command with its assignments; one without words assigns to the shell itself."""
         self.steps += 1
         if self.steps > MAX_STEPS:
             return [world]

@@ -151,6 +151,7 @@ class Parser:
         return Block(tuple(commands))
 
     def and_or(self) -> Node:
+        """Pipelines joined by `&&` and `||`, which bind alike and to the left."""
         left = self.pipeline()
         while True:
             self.blank()
@@ -162,6 +163,7 @@ class Parser:
             left = AndOr(left, operator, self.pipeline())
 
     def pipeline(self) -> Node:
+        """Commands joined by `|`, with `!` and `time` before them."""
         negated = False
         while self.keyword() == "!":
             negated = not negated
@@ -183,6 +185,7 @@ class Parser:
         return Pipeline(tuple(commands), negated)
 
     def command(self) -> Node:
+        """One command: compound, function, or simple with its redirections."""
         compounds: dict[str, Callable[[], Node]] = {
             "if": self._if,
             "for": self._for,
