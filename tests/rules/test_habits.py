@@ -242,6 +242,7 @@ def test_processes_with_a_card_each(text: str) -> None:
         ('p = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct")\n', [1]),
         ('p = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct", max_pixels=1000000)\n', []),
         ('p = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct")\nimage = image.resize((512, 512))\n', []),
+        ('p = AutoProcessor.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct")\nsmall = image.size[0] < 512\n', []),
         ('p = AutoProcessor.from_pretrained("openai/clip")\n', []),
     ],
 )
