@@ -234,6 +234,9 @@ def _init_kwargs(native: dict[str, Fact], trainer: Instance, sites: list[Site], 
             facts |= quantization_of(table.slots["quantization_config"], versions, sites)
         elif isinstance(kwargs, Fact) and kwargs.status is Status.UNKNOWN:
             facts["model.dtype"] = unknown(kwargs.reason, place(kwargs))
+    passed = trainer.slots.get("quantization_config")  # trl 1.16.0: for a model that the trainer loads itself
+    if isinstance(passed, Fact) and not (passed.known and passed.value is None):
+        facts |= quantization_of(passed, versions, sites)
     facts.setdefault("quantization.method", default("none", "no quantization is asked for"))
     return facts
 
