@@ -114,7 +114,10 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                         aside.add(ident)
                 else:
                     owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
-                    stream.append(-names[step.phase][owner][step.ordinal])
+                    blocks = names[step.phase][owner]
+                    if step.ordinal >= len(blocks):  # a repeated layer would free what its owner does not hold
+                        raise NotUniform
+                    stream.append(-blocks[step.ordinal])
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
     first = any(run.phase.startswith(FIRST) for run in runs)
     return Events(stream, sizes, components, phases, marks.get("states", begins), begins, first, frozenset(aside), ledger.lag)

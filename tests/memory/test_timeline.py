@@ -9,6 +9,7 @@ import pytest
 
 from memlint.facts import TrainingRun, fixed
 from memlint.memory import program, timeline
+from memlint.memory.estimate import estimate
 from memlint.memory.setup import setup_of
 from memlint.models import from_config
 from memlint.source import Span
@@ -95,3 +96,47 @@ def test_repetition_equals_simulation(config: str, precision: str, tuning: str, 
 def _left_over(events: timeline.Events) -> int:
     """Bytes still allocated at the end of the step."""
     return sum(events.sizes[event] if event > 0 else -events.sizes[-event] for event in events.stream)
+
+
+def test_what_cannot_be_repeated_is_simulated() -> None:
+    """Qwen3.5 attends in full in every fourth layer: the layers around the middle do not allocate alike."""
+    architecture = from_config(
+        {
+            "model_type": "qwen3_5_text",
+            "hidden_size": 64,
+            "intermediate_size": 176,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+            "num_hidden_layers": LAYERS,
+            "vocab_size": 1000,
+        }
+    )
+    facts: dict[str, Any] = {
+        "batch.micro_batch_size": 2,
+        "batch.sequence_length": 200,
+        "objective": "causal_lm",
+        "framework.name": "trl",
+        "adapter.method": "lora",
+        "adapter.r": 8,
+        "adapter.dropout": 0.1,
+        "adapter.target_modules": ("q_proj", "out_proj", "up_proj", "down_proj"),
+        "quantization.method": "bnb_4bit",
+        "quantization.compute_dtype": "float16",
+        "checkpointing.enabled": False,
+        "precision": "bf16-mixed",
+        "model.dtype": "bfloat16",
+        "adapter.dtype": "bfloat16",
+        "loss.logits": "chunked",
+        "trainer.outputs_fp32": True,
+    }
+    run = TrainingRun("run.yaml", Span("run.yaml", 1), {key: fixed(value) for key, value in facts.items()})
+    setup = setup_of(run, architecture, None, [])
+    few = program.record(setup, architecture, timeline.SIMULATED)
+    with pytest.raises(timeline.NotUniform):
+        timeline.unrolled(few.ledger, timeline.SIMULATED, LAYERS)
+    assert estimate(run, architecture, None).allocated.expected > 0
