@@ -41,7 +41,7 @@ def examine(
         file = baseline or session.root_of(inputs.files[0] if inputs.files else ".") / baselines.FILE
         applied = baselines.read(file).apply(findings, (session.relative(path) for path in inputs.files))
         findings, silenced, stale = list(applied.new), [*silenced, *applied.known], len(applied.stale)
-    notes = [note for assessment in collected.assessments if (note := _note(assessment))]
+    notes = _notes(collected.assessments)
     if not inputs.files:
         notes.append("nothing to look at: no scripts, notebooks, launch scripts or configs in what was named")
     if stale:
@@ -148,18 +148,37 @@ def _unreadable(error: ReadError) -> Finding:
     )
 
 
-def _note(assessment: Assessment) -> str | None:
-    """What keeps a run from a verdict, and how to supply it."""
-    where = place(assessment.run.span)
+MANY = 3
+"""So many runs that lack the same thing are each named; of more the first, and their number."""
+
+
+def _notes(assessments: Iterable[Assessment]) -> list[str]:
+    """What keeps runs from a verdict, and how to supply it."""
+    lacking: dict[str, dict[str, str]] = {}
+    for assessment in assessments:
+        reason, more = _lack(assessment)
+        if reason:
+            lacking.setdefault(reason, {}).setdefault(place(assessment.run.span), more)
+    notes: list[str] = []
+    for reason, places in lacking.items():
+        if len(places) <= MANY:
+            notes += [f"{where}: {reason}{more}" for where, more in places.items()]
+        else:
+            notes.append(f"{next(iter(places))} and {len(places) - 1} more: {reason}")
+    return notes
+
+
+def _lack(assessment: Assessment) -> tuple[str, str]:
+    """What the run lacks, in words that are the same for all runs that lack it, and what is to be said of this one."""
     if assessment.is_fragment:
-        return None
+        return "", ""
     if assessment.estimate is None:
-        return f"{where}: no estimate: {assessment.why_not}" if assessment.why_not else None
+        return (f"no estimate: {assessment.why_not}" if assessment.why_not else ""), ""
     if assessment.gpu is not None:
-        return None
+        return "", ""
     card = smallest_card(assessment.estimate)
     would_do = f"the smallest card that would do is {card.name}" if card else "no single card of the catalogue would do"
-    return f"{where}: no target card is named (--gpu, `# memlint: gpu=...` or [tool.memlint] gpu); {would_do}"
+    return "no target card is named (--gpu, `# memlint: gpu=...` or [tool.memlint] gpu)", f"; {would_do}"
 
 
 def with_effects(result: CheckResult) -> CheckResult:

@@ -69,7 +69,7 @@ def _python(notebook: Notebook, project: Project) -> tuple[list[TrainingRun], li
     """The runs of the cells as one program. A cell that is not Python is left out, as it fails alone when it runs."""
     from memlint.frameworks import read_script
 
-    errors: list[ReadError] = []
+    refused: dict[int, str] = {}
     program = notebook.program
     if not program.strip():
         return [], []
@@ -79,12 +79,25 @@ def _python(notebook: Notebook, project: Project) -> tuple[list[TrainingRun], li
             break
         error = found.errors[0]
         place = notebook.place(Span(error.path, error.line, error.column))
-        errors.append(ReadError(f"cell {place.cell}: {error.message}", error.path, place.line, place.column))
+        if error.path != notebook.path:
+            return [moved(run, notebook.place) for run in found.runs], [error]
+        refused.setdefault(place.cell, f"line {place.line}: {error.message}")
         shorter = notebook.without(place.cell, program)
-        if shorter == program or error.path != notebook.path:
+        if shorter == program:
             break
         program = shorter
-    return [moved(run, notebook.place) for run in found.runs], errors
+    return [moved(run, notebook.place) for run in found.runs], _refusal(notebook.path, refused)
+
+
+def _refusal(path: str, refused: dict[int, str]) -> list[ReadError]:
+    """One error for all cells that are not Python: notes for people, other languages' code."""
+    if not refused:
+        return []
+    cell, first = min(refused.items())
+    if len(refused) == 1:
+        return [ReadError(f"cell {cell}, {first}", path)]
+    *most, last = map(str, sorted(refused))
+    return [ReadError(f"cells {', '.join(most)} and {last} are not Python (cell {cell}, {first})", path)]
 
 
 # Shell -------------------------------------------------------------------------------------------------------------------

@@ -329,3 +329,13 @@ def test_diff_sees_a_change_in_a_linked_file(memlint: Memlint, tmp_path: Path) -
     done = memlint("diff", "HEAD", cwd=work)
     (row,) = [line for line in done.out.splitlines() if line.startswith("| `fits.yaml`")]
     assert "+" in row
+
+
+def test_what_many_runs_lack_is_said_once(memlint: Memlint, tmp_path: Path, large: Path) -> None:
+    text = large.read_text(encoding="utf-8").replace("# memlint: gpu=24GB\n", "")
+    large.unlink()
+    for number in range(5):
+        (tmp_path / f"run{number}.yaml").write_text(text, encoding="utf-8")
+    (note,) = json.loads(memlint("check", ".", "--format", "json").out)["notes"]
+    assert "run0.yaml:" in note
+    assert " and 4 more: no target card is named" in note

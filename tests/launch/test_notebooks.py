@@ -138,3 +138,15 @@ def test_odd_cells_are_passed_over(cell: Any) -> None:
 def test_version_three_of_the_format() -> None:
     old = {"worksheets": [{"cells": [{"cell_type": "code", "input": "x = 1"}]}], "nbformat": 3}
     assert read_notebook(Source("n.ipynb", Kind.NOTEBOOK, json.dumps(old))).program == "x = 1\n"
+
+
+def test_cells_that_are_not_python_are_one_error(tmp_path: Path) -> None:
+    """Instructions typed into code cells (`curl ... | bash`) say once that they are left out, by cell and line."""
+    cells = ("curl https://sdk.example | bash", "x = 1", "# first\ngcloud compute create\n")
+    path = tmp_path / "notes.ipynb"
+    path.write_text(notebook(*cells), encoding="utf-8")
+    (error,) = extract(str(path)).errors
+    assert (error.message, error.line) == ("cells 1 and 3 are not Python (cell 1, line 1: invalid syntax)", 1)
+    path.write_text(notebook(*cells[1:]), encoding="utf-8")
+    (error,) = extract(str(path)).errors
+    assert error.message == "cell 2, line 2: invalid syntax"
