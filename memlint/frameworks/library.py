@@ -46,7 +46,7 @@ from memlint.source import Span
 
 _FRAMEWORKS = frozenset(
     {"torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "lightning", "unsloth", "bitsandbytes", "torchao",
-     "sentence_transformers", "diffusers", "timm", "torchvision", "datasets", "optimum"}
+     "sentence_transformers", "diffusers", "timm", "torchvision", "datasets", "optimum", "liger_kernel"}
 )  # fmt: skip
 _QUANTIZERS = frozenset(
     {"BitsAndBytesConfig", "GPTQConfig", "AwqConfig", "HqqConfig", "EetqConfig", "AqlmConfig", "QuantoConfig", "TorchAoConfig",
@@ -109,6 +109,8 @@ class Frameworks(CommandLines):
             if call.args and head in _FIRST:
                 given.setdefault(_FIRST[head], call.args[0])
             return fixed(Instance(Symbol(name), call, given), call.span)
+        if root == "trl" and head in {"setup_chat_format", "clone_chat_template"}:
+            return _with_template(head, call)
         if name.endswith("train_on_responses_only"):
             return call.argument("trainer", 0)  # unsloth: the same trainer with labels masked
         if head in unsloth.FAST:
@@ -142,7 +144,7 @@ class Frameworks(CommandLines):
         if root == "diffusers":
             loads = method == "from_pretrained" and is_diffusion_model(head)
             return load(head, call, **{".diffusion": True}) if loads else None
-        if root not in {"transformers", "peft", "sentence_transformers", "optimum", "trl", "deepspeed"}:
+        if root not in {"transformers", "peft", "sentence_transformers", "optimum", "trl", "deepspeed", "liger_kernel"}:
             return None
         if (
             head.endswith("Config")
@@ -469,6 +471,15 @@ def _hyperparameters(machine: Machine, owner: Instance, call: Call) -> Fact:
 def _is_closure(call: Call) -> bool:
     """`optimizer.step(closure)`: the optimizer evaluates the loss itself, LBFGS several times."""
     return bool(call.args) and isinstance(call.args[0].value, (Function, Bound))
+
+
+def _with_template(function: str, call: Call) -> Fact | None:
+    """The same model and tokenizer, with tokens added (trl `chat_template_utils.py`); `clone_chat_template` lists them too."""
+    model, tokenizer = call.argument("model", 0), call.argument("tokenizer", 1)
+    if model is None or tokenizer is None:
+        return None
+    added = [opaque("the tokens that are added", "tokens", (), call.span)] if function == "clone_chat_template" else []
+    return fixed(Array([model, tokenizer, *added], "tuple"), call.span)
 
 
 def look_into(machine: Machine, call: Call) -> None:

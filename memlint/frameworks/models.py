@@ -149,6 +149,8 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
         reason = "the model's name is empty unless the launch gives one"
         native["pretrained_model_name_or_path"] = unknown(reason, place(named))
     facts = load_facts(name.partition(".")[0], native, versions)
+    if name.startswith("AutoLigerKernel"):  # liger_kernel 0.6 patches the class: `fused_linear_cross_entropy` is on
+        facts["loss.logits"] = default("fused", "Liger kernels compute head and loss together", call.span)
     head = _objective(name.partition(".")[0])
     if head is not None:
         facts["objective"] = default(head, f"head of {name.partition('.')[0]}")
@@ -181,6 +183,8 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
 
 
 def _objective(head: str) -> str | None:
+    if head.endswith("PreTrainedModel"):
+        return None  # the base of a class written in the script, whose head is its own
     if re.search(
         r"VL|Llava|PaliGemma|Idefics|Mllama|Gemma3|Gemma4|SmolVLM|InternVL|Mistral3|Pixtral|Florence|Qwen2_5|Qwen3_5", head
     ):

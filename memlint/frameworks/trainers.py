@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from memlint.dialects import deepspeed
@@ -21,6 +22,7 @@ from memlint.frameworks.native import arguments, flat, place, plain
 from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
+from memlint.read.pyeval.argument_parsers import FROM_WORDS
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Symbol, Table, possible, weaken
 
@@ -86,11 +88,13 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     name = class_name(trainer)
     trl = is_trl(trainer)
     sites: list[Site] = []
-    facts, native, cls = _arguments(collected, trainer, name, sites)
+    facts, native, cls = _arguments(machine, collected, trainer, name, sites)
     model_part = _model(machine, trainer, native, trl, collected, sites)
     enabled = model_part.pop("checkpointing.enabled", None)
     reentrant = model_part.pop("checkpointing.use_reentrant", None)
-    facts |= {k: f for k, f in model_part.items() if k not in facts or k.startswith(("model.", "adapter.", "quantization."))}
+    facts |= {
+        k: f for k, f in model_part.items() if k not in facts or k.startswith(("model.", "adapter.", "quantization.", "loss."))
+    }
     if not trl or facts.get("objective") is None:
         head = model_part.get("objective")
         if head is not None:
@@ -110,7 +114,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     else:
         facts.setdefault("reference_model", default("none", "one model is trained"))
     _optimizer(machine, trainer, facts, call)
-    _evaluation(trainer, facts)
+    _evaluation(trainer, native, facts)
     _length(collected, trainer, facts, trl)
     facts["framework.name"] = _framework(trainer, model_part, call)
     if facts["framework.name"].value == "unsloth" and facts["precision"].status is Status.DEFAULT:
@@ -124,7 +128,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
 
 
 def _arguments(
-    collected: Collected, trainer: Instance, name: str, sites: list[Site]
+    machine: Machine, collected: Collected, trainer: Instance, name: str, sites: list[Site]
 ) -> tuple[dict[str, Fact], dict[str, Fact], str]:
     """Canonical facts of the trainer's arguments, its native arguments, and the configuration class."""
     versions = collected.context.versions
@@ -136,7 +140,8 @@ def _arguments(
         dialect, span = arguments_site(config)
         sites.append(Site(dialect, "python", span))
         native = native_arguments(config, versions)
-        options.append((_facts(cls, {**arguments(extra), **native}, config, versions), {**arguments(extra), **native}))
+        own = {**arguments(extra), **native}
+        options.append((_left_open(machine, config, _facts(cls, own, config, versions)), own))
     if options:
         return (
             join_facts([facts for facts, _ in options]),
@@ -151,6 +156,14 @@ def _arguments(
     elif ".open" in trainer.slots:
         facts = {k: unknown(str(trainer.slots[".open"]), trainer.call.span) for k in facts if k not in {"objective"}}
     return facts, native, cls
+
+
+def _left_open(machine: Machine, config: Instance, facts: dict[str, Fact]) -> dict[str, Fact]:
+    """Batch sizes that a parser fills: without a launch, nobody has left them at their default yet."""
+    if machine.launch is not None or config.call.name.rpartition(".")[2] not in FROM_WORDS:
+        return facts
+    open_ = {key for key in ("batch.micro_batch_size", "eval.batch_size") if key in facts and facts[key].status is Status.DEFAULT}
+    return facts | {key: facts[key].through(config.call.span, "the command line may set it") for key in open_}
 
 
 def _facts(cls: str, native: dict[str, Fact], config: Instance | None, versions: Any) -> dict[str, Fact]:
@@ -321,18 +334,21 @@ def _optimizer(machine: Machine, trainer: Instance, facts: dict[str, Fact], call
         facts["optimizer.name"] = optimizer_facts(items[0])["optimizer.name"]
 
 
-def _evaluation(trainer: Instance, facts: dict[str, Fact]) -> None:
+def _evaluation(trainer: Instance, native: Mapping[str, Fact], facts: dict[str, Fact]) -> None:
     metrics = trainer.slots.get("compute_metrics")
     on = isinstance(metrics, Fact) and not (metrics.known and metrics.value is None)
     if on and isinstance(metrics, Fact):
         facts["eval.compute_metrics"] = fixed(True, place(metrics))
     reduce = trainer.slots.get("preprocess_logits_for_metrics")
     reduced = isinstance(reduce, Fact) and not (reduce.known and reduce.value is None)
-    facts["eval.keeps_logits"] = (
-        fixed(True, place(metrics))
-        if on and not reduced and isinstance(metrics, Fact)
-        else default(False, "no metrics over logits are computed")
-    )
+    generates = native.get("predict_with_generate")
+    if generates is not None and generates.known and generates.value is True:
+        # transformers 5.24.0 trainer_seq2seq.py `prediction_step`: what is gathered are the generated tokens
+        facts["eval.keeps_logits"] = default(False, "evaluation generates, and keeps tokens only", place(generates))
+    elif on and not reduced and isinstance(metrics, Fact):
+        facts["eval.keeps_logits"] = fixed(True, place(metrics))
+    else:
+        facts["eval.keeps_logits"] = default(False, "no metrics over logits are computed")
 
 
 def _length(collected: Collected, trainer: Instance, facts: dict[str, Fact], trl: bool) -> None:

@@ -48,8 +48,10 @@ class Facts:
         return name not in self.assessment.run.facts
 
     def explicit(self, name: str) -> bool:
-        """True when the input states the fact's value or its choices."""
-        return self.assessment.run.fact(name).status in (Status.FIXED, Status.CHOICES)
+        """True when the input states the fact's value or its choices: in a place of its own, be it as a parser's default."""
+        fact = self.assessment.run.fact(name)
+        stated = fact.status is Status.DEFAULT and any(origin.span is not None for origin in fact.origin)
+        return stated or fact.status in (Status.FIXED, Status.CHOICES)
 
     def problem(self, name: str) -> bool:
         """True when the reader reported this problem."""
