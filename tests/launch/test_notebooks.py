@@ -142,7 +142,7 @@ def test_version_three_of_the_format() -> None:
 
 def test_cells_that_are_not_python_are_one_error(tmp_path: Path) -> None:
     """Instructions typed into code cells (`curl ... | bash`) say once that they are left out, by cell and line."""
-    cells = ("curl https://sdk.example | bash", "x = 1", "# first\ngcloud compute create\n")
+    cells = ("curl https://sdk.example | bash", "MODEL, BS = 'gpt2', 1\n" + TRAINER, "# first\ngcloud compute create\n")
     path = tmp_path / "notes.ipynb"
     path.write_text(notebook(*cells), encoding="utf-8")
     (error,) = extract(str(path)).errors
