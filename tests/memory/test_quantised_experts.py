@@ -1,0 +1,35 @@
+"""Experts that are stacked in one parameter are no linears: bitsandbytes passes them by unless the framework packs them itself."""
+
+from __future__ import annotations
+
+from memlint.facts import TrainingRun, fixed
+from memlint.memory.estimate import estimate
+from memlint.models import lookup
+from memlint.source import Span
+
+GB = 10**9
+
+
+def weights(**facts: object) -> int:
+    """Weights on the card of Qwen3-30B-A3B under QLoRA at the peak of a step, in bytes."""
+    run = {
+        "model.id": "Qwen/Qwen3-30B-A3B", "model.dtype": "bfloat16", "precision": "bf16-mixed", "batch.micro_batch_size": 1,
+        "batch.sequence_length": 512, "optimizer.name": "adamw_torch", "checkpointing.enabled": True, "adapter.method": "lora",
+        "adapter.r": 8, "adapter.target_modules": ["q_proj"], "quantization.method": "bnb_4bit", "quantization.double_quant": True,
+        **facts,
+    }  # fmt: skip
+    found = lookup("Qwen/Qwen3-30B-A3B")
+    assert found.architecture is not None
+    known = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()})
+    return estimate(known, found.architecture, None).components["weights"]
+
+
+def test_experts_stay_in_16_bit_without_the_setting() -> None:
+    # 48 layers x 128 experts x 3 x 2048 x 768 = 28.99e9 weights of two bytes.
+    assert weights() > 2 * 28.99 * GB
+
+
+def test_packed_experts_take_half_a_byte_and_their_statistics() -> None:
+    # The experts at 0.5 + 1/64 + 4/(64*256) bytes each, 0.91e9 attention weights alike, 2 x 151,936 x 2,048 of two bytes.
+    expected = (28.99 + 0.906) * GB * (0.5 + 1 / 64 + 4 / (64 * 256)) + 2 * 2 * 151_936 * 2_048
+    assert abs(weights(**{"quantization.experts": True}) / expected - 1) < 0.005
