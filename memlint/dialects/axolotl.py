@@ -200,6 +200,9 @@ def _quantization(settings: Settings, held: Fact) -> Facts:
         for key, (name, convert, otherwise) in own.items():
             fact = given(kwargs, name)
             result[key] = derive(convert, fact) if fact is not None else otherwise
+    experts = settings.given("quantize_moe_experts")
+    if experts is not None:
+        result["quantization.experts"] = derive(boolean, experts)
     return result
 
 

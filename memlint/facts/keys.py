@@ -58,6 +58,7 @@ def _keys() -> dict[str, Key]:
         ("quantization.storage_dtype", "text", "dtype of the packed storage (FSDP needs it equal to the rest)", DTYPES),
         ("quantization.bits", "int", "bits a weight"),
         ("quantization.group_size", "int", "weights a quantization group"),
+        ("quantization.experts", "bool", "stacked experts, which are no linears, are quantized too"),
         ("quantization.skip_modules", "names", "linears left in model.dtype"),
         ("adapter.method", "text", "PEFT method; none = full fine-tuning"),
         ("adapter.r", "int", "rank"),

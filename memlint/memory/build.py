@@ -128,14 +128,19 @@ class Builder:
         return layer
 
     def stack(self, name: str, count: int, fin: int, fout: int, listed: tuple[str, ...], kind: str = "experts") -> Stack:
-        """The weights of `count` experts in one parameter; no layer for quantisers, which pass it by.
+        """The weights of `count` experts in one parameter; no layer for quantisers, which pass it by
+        unless the framework packs it itself (axolotl's `quantize_moe_experts`, bitsandbytes' `replace_parameter_4bit`).
 
         PEFT adapts it when a target names one of the layers that it replaces (`listed`, transformers 4's names), or for
         `all-linear`; the rank is that of all of them together (peft 0.21.2, `transformers_weight_conversion.py`).
         """
         shape = (count * fout, fin)
-        stack = Stack(name, count, fin, fout, self.parameter(name, kind, shape))
         setup = self.setup
+        if kind == "experts" and setup.quantization and setup.quantizes_experts:
+            packed = self._packed(name, fin, count * fout)
+            stack = Stack(name, count, fin, fout, packed, quantised=Quantised(setup.quantization, setup.compute_itemsize))
+        else:
+            stack = Stack(name, count, fin, fout, self.parameter(name, kind, shape))
         if setup.adapter not in LORA_LIKE or not listed or not any(self.targets(n, False) for n in (name, *listed)):
             return stack
         rank = setup.adapter_rank * len(listed)

@@ -61,18 +61,22 @@ class Stack:
     weight: Parameter
     bias: Parameter | None = None
     adapter: Adapter | None = None
+    quantised: Quantised | None = None
 
 
 def stacked(m: Machine, stack: Stack) -> Tensor:
     """The weight that is multiplied with: under LoRA the whole stack with its update added, made anew in every forward pass.
 
     peft 0.21.2, `tuners/lora/layer.py` `ParamWrapper`: `baddbmm(weight, B, A)` over the experts (`_LoraFactorsProxy`), or for a single
-    matrix `weight + B @ A * scaling` (`_LoraParameterProxy`). The factors are cast to the weight's dtype.
+    matrix `weight + B @ A * scaling` (`_LoraParameterProxy`). The factors are cast to the weight's dtype. A packed stack is unpacked
+    whole for each use (bitsandbytes `nn/parametrize.py`, `replace_parameter_4bit`).
     """
     adapter = stack.adapter
+    base: Tensor = stack.weight
+    if stack.quantised is not None:
+        base = m.new(stack.count * stack.fout * stack.fin, stack.quantised.compute)
     if adapter is None:
-        return stack.weight
-    base = stack.weight
+        return base
     if stack.count == 1:
         delta = ops.scale(m, ops.matmul(m, adapter.b, adapter.a, base.numel))
         return ops.add(m, base, ops.cast(m, delta, base.itemsize))

@@ -59,6 +59,7 @@ class Setup(NamedTuple):
     group_size: int
     bits: int
     compute_itemsize: int
+    quantizes_experts: bool
     quantization_skips: tuple[str, ...]
     kernels: frozenset[str]
     compiled: bool
@@ -232,6 +233,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         group_size=int(facts.get("quantization.group_size", 128) or 128),
         bits=int(facts.get("quantization.bits", 4) or 4),
         compute_itemsize=ITEMSIZES.get(compute, 2 if mixed or weight == 2 else 4),
+        quantizes_experts=bool(facts.get("quantization.experts", False)),
         quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
         kernels=frozenset(facts.get("kernels", ()) or ())
         | _fused_by_compile(bool(facts.get("compile", False)), stack, str(logits)),
