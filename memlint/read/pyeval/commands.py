@@ -1,6 +1,7 @@
 """Command lines of functions and dataclasses: click, typer, fire, tyro, absl, fastcore, Hydra; and the door to argparse.
 
 `CommandLines` is the `Library` that knows command lines and configuration files; the framework models build on it.
+One module: what each library adds to reading a signature is short, and they share decorators, dispatch and running.
 """
 
 from __future__ import annotations

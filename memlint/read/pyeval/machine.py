@@ -2,6 +2,8 @@
 
 Nothing of the script is executed: a `Machine` walks the syntax tree with facts instead of values. Where a condition is
 not decided it walks both arms, undoes the first before the second, and joins what they changed.
+
+One module, for what a branch changes and undoes is the state of one class.
 """
 
 from __future__ import annotations

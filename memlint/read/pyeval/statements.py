@@ -1,4 +1,7 @@
-"""Statements: assignment, branches, loops, definitions."""
+"""Statements: assignment, branches, loops, definitions.
+
+One module: a function per kind of statement behind one table.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Every value is a `Fact`. Its `value` is a plain constant (None, bool, int, float, complex, str, bytes, Ellipsis) or one of
 the types here. An unknown fact may carry an `Opaque` value that remembers what it was computed from, so that a loss
 leads back to the model and the batch it came from.
+
+One module, since the types refer to each other and joining two values needs all of them.
 """
 
 from __future__ import annotations

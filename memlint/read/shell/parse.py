@@ -1,4 +1,7 @@
-"""Shell text to its syntax tree. Accepts what bash accepts of the constructs in `syntax`; raises `ShellError` otherwise."""
+"""Shell text to its syntax tree. Accepts what bash accepts of the constructs in `syntax`; raises `ShellError` otherwise.
+
+One module: a recursive descent over one position, kept in one class.
+"""
 
 from __future__ import annotations
 
