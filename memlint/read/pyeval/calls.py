@@ -434,4 +434,7 @@ def fill_record(machine: Machine, instance: Instance, call: Call, given: Mapping
 
 
 def _is_classvar(field: Field) -> bool:
-    return "ClassVar" in ast.dump(field.annotation)[:120]
+    node = field.annotation.value if isinstance(field.annotation, ast.Subscript) else field.annotation
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    written = node.value if isinstance(node, ast.Constant) else name
+    return "ClassVar" in str(written)
