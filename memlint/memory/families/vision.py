@@ -48,6 +48,8 @@ class Style:
     head: bool = False
     """Attention pooling behind the tower (SigLIP)."""
     mask_token: bool = False
+    float32_softmax: bool = True
+    """Eager attention asks for a float32 softmax."""
 
 
 _QWEN = Style(("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="both", norm_after=False, frames=2)
@@ -55,7 +57,7 @@ _QWEN = Style(("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="both", 
 STYLES = {
     "vit": Style(),
     "deit": Style(tokens=2),
-    "dinov2": Style(scales=True, mask_token=True),
+    "dinov2": Style(scales=True, mask_token=True, float32_softmax=False),
     "beit": Style(scales=True, key_bias=False),
     "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
                                norm_before=True),
@@ -64,7 +66,7 @@ STYLES = {
     "smolvlm_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table"),
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
                      out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False),
-    "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True),
+    "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True, float32_softmax=False),
     "qwen2_vl": Style(("qkv", "proj", "fc1", "fc2"), 0, positions="rotary", patch_bias=False, norm_after=False, frames=2),
     "qwen2_5_vl": Style(("qkv", "proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, positions="rotary", patch_bias=False,
                         norm_after=False, frames=2),
@@ -269,7 +271,8 @@ def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) ->
         if style.positions in ("rotary", "both"):
             q, k = (_turned(m, t, tower) for t in (q, k))
         head_dim = hidden // heads
-        shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, drop, causal=False)
+        shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, drop, causal=False,
+                      float32_softmax=style.float32_softmax)
         kept, m.mask = m.mask, None
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
