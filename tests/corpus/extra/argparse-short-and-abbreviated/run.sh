@@ -1,0 +1,1 @@
+python train.py -b8 --batch_size_e 4
