@@ -6,7 +6,6 @@ when `MEMLINT_DEBUG=1` asks for it.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -32,8 +31,6 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A short life with few cycles: collecting them costs a tenth of the time of a hook.
-    gc.set_threshold(100_000)
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
