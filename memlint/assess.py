@@ -193,6 +193,8 @@ def _largest(assessment: Assessment, key: str, step: int, most: int) -> int | No
             fits = middle
         else:
             fails = middle
+    if fits < value < fits + step and assessment.verdict == FITS:
+        return value  # the run's own, which is no multiple of the step
     return fits
 
 

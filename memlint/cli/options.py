@@ -92,8 +92,9 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """`; did you mean X?`, or nothing."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+    written = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), written, n=1, cutoff=0.5)
+    return f"; did you mean {written[close[0]]}?" if close else ""
 
 
 def configs(arguments: argparse.Namespace) -> Configs:

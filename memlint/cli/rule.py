@@ -26,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         rule = find_rule(rules, options.rule)
         if rule is None:
-            names = [name for known in rules for name in (known.code.lower(), known.name)]
+            names = [name for known in rules for name in (known.code, known.name)]
             raise Failure(f"no rule is called {options.rule!r}{did_you_mean(options.rule, names)} (memlint rule lists them)")
         chosen = [rule]
     if options.format == "json":

@@ -139,6 +139,16 @@ def test_the_longest_sequence_is_the_last_that_fits() -> None:
     assert verdict_with(assessment, {"batch.sequence_length": longest + 64}) != FITS
 
 
+def test_a_length_between_two_steps_that_fits_is_not_rounded_down() -> None:
+    run = run_of(batch__sequence_length=1000)
+    roomy = assess(run, card()).estimate
+    assert roomy is not None
+    sizes = range(roomy.required.high, roomy.required.high + 4 * GIB, 2**25)
+    exact = next(found for size in sizes if (found := assess(run, card(capacity_bytes=size))).verdict == FITS)
+    assert verdict_with(exact, {"batch.sequence_length": 1024}) != FITS
+    assert largest_sequence(exact) == 1000
+
+
 def test_nothing_fits_or_nothing_is_known() -> None:
     tiny = card(capacity_bytes=GIB)
     assert largest_micro_batch(assess(run_of(), tiny)) == 0

@@ -339,3 +339,7 @@ def test_what_many_runs_lack_is_said_once(memlint: Memlint, tmp_path: Path, larg
     (note,) = json.loads(memlint("check", ".", "--format", "json").out)["notes"]
     assert "run0.yaml:" in note
     assert " and 4 more: no target card is named" in note
+
+
+def test_a_code_is_suggested_as_it_is_written(memlint: Memlint) -> None:
+    assert "did you mean MEM0" in memlint("rule", "mem0999").err
