@@ -17,18 +17,15 @@ from memlint.memory.timeline import MIDDLE, SIMULATED
 FUSED = {"adamw_torch_fused", "adamw_apex_fused", "anyprecision_adamw", "adamw_torch_xla"}
 ADAM = {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "adam", "adamw_apex_fused", "adamw_torch_xla", "stable_adamw", "radam",
         "adamw_torch_cpu_offload", "nadam", "adamw_torch_npu_fused", "adopt", "grokadamw", "megatron_distributed_adam", "lora-fa",
-        "lora_fa", "adamw_anyprecision", "deepspeed_cpu_adam", "ademamix", "adamw_mini"}  # fmt: skip
-EIGHT_BIT = {
-    "adamw_bnb_8bit",
-    "adamw_8bit",
-    "paged_adamw_8bit",
-    "ademamix_8bit",
-    "paged_ademamix_8bit",
-    "adamw_torch_8bit",
-}
-ONE_STATE = {"lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum"}
-EIGHT_BIT_ONE = {"lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit", "rmsprop_8bit"}
-OFF_DEVICE = {"deepspeed_cpu_adam", "adamw_torch_cpu_offload"}
+        "lora_fa", "adamw_anyprecision", "deepspeed_cpu_adam", "adamw_mini"}  # fmt: skip
+EIGHT_BIT = {"adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "lamb_8bit", "adamw_torch_8bit", "ademamix_8bit", "paged_ademamix_8bit"}
+ONE_STATE = {"lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum", "asgd", "lars"}
+EIGHT_BIT_ONE = {"lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit", "rmsprop_8bit", "adagrad_8bit"}
+TWO_STATES = {"adadelta", "rprop", "sparse_adam", "lamb"}
+MORE_STATES = {"ademamix": 3, "prodigy": 4}
+"""AdEMAMix has a second momentum (bitsandbytes 0.50 `optim/ademamix.py`: `state1` holds both); Prodigy (prodigyopt 1.1.2) keeps the initial
+weights and a running sum beside Adam's two."""
+OFF_DEVICE = {"deepspeed_cpu_adam", "adamw_torch_cpu_offload", "deepspeed_cpu_lion", "deepspeed_cpu_adagrad"}
 """Optimizers whose states and step live in host memory."""
 STATELESS = {"none", "sgd", "lomo", "adalomo", "sgd_plain", "schedule_free_sgd"}
 PAGED_32 = {"paged_adamw_32bit", "paged_adamw", "adamw_bnb_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit", "paged_lion"}
@@ -62,10 +59,11 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
         # Paged states are managed memory outside torch's allocator (bitsandbytes 0.50 `functional.py`, `get_paged`).
         return ()
     if name in EIGHT_BIT:
+        momenta = 2 if "ademamix" in name else 1
         if p.numel < 4096 or (p.kind == "embedding" and name != "adamw_torch_8bit"):
-            return (p.numel * FP32, p.numel * FP32)
+            return (momenta * p.numel * FP32, p.numel * FP32)
         blocks = -(-p.numel // 256) * 4
-        return (p.numel, p.numel, blocks, blocks)
+        return (momenta * p.numel, p.numel, momenta * blocks, blocks)
     if name in EIGHT_BIT_ONE:
         if p.numel < 4096 or p.kind == "embedding":
             return (p.numel * FP32,)
@@ -85,7 +83,9 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
         return _low_rank(p, name)
     if name in ONE_STATE:
         return (p.numel * size,)
-    if name in ADAM or name.startswith("schedule_free"):
+    if name in MORE_STATES:
+        return (p.numel * size,) * MORE_STATES[name]
+    if name in ADAM or name in TWO_STATES or name.startswith("schedule_free"):
         return (p.numel * size, p.numel * size)
     raise CannotEstimate(f"optimizer {name!r} is not modelled")
 
