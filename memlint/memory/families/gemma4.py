@@ -31,9 +31,7 @@ class _Step:
     tables: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """By windowed or not: cos and sin."""
     kept: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    """Keys and values that later layers use again."""
-    inputs: list[Tensor] = field(default_factory=list)
-    """The input of every layer beside the hidden states, in one tensor."""
+    """Keys and values of the last layer of each kind that has its own; later layers use them again."""
 
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
@@ -57,30 +55,30 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         step.kept.clear()
         ids = ops.token_ids(m, m.tokens)
         x = ops.embedding(m, table, hidden, m.tokens, ids, True)
-        step.inputs = []
-        if extra:
-            own = ops.embedding(m, per_layer, total * extra, m.tokens, ids, True, inputs=False)
-            projected = project_norm(m, ops.scale(m, apply(m, project, x)))
-            step.inputs = [ops.scale(m, ops.add(m, projected, own))]
-            del own, projected
-        for sliding in (True, False):
-            step.tables[sliding] = parts.rotary_tables(m, _head_dim(a, sliding), x.itemsize)
         m.shared = []
         if window:
             rows = m.batch if m.mask is not None else 1
             m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
+        if extra:
+            own = ops.embedding(m, per_layer, total * extra, m.tokens, ids, True, inputs=False)
+            projected = project_norm(m, ops.scale(m, apply(m, project, x)))
+            m.shared.append(ops.scale(m, ops.add(m, projected, own)))  # the inputs of all layers, in one tensor
+            del own, projected
+        for sliding in (True, False):
+            step.tables[sliding] = parts.rotary_tables(m, _head_dim(a, sliding), x.itemsize)
         return x
 
     blocks: list[Block] = []
     for index in range(layers):
         b.enter_layer(index)
-        blocks.append(_block(b, a, index, total, extra, step))
+        blocks.append(_block(b, a, index, total, extra, window, step))
     b.enter_layer(-1)
     final = norm_of(b, "norm", hidden)
 
     def finish(m: Machine, x: Tensor) -> Tensor:
-        m.shared, step.inputs = [], []
-        step.kept.clear()
+        m.shared = []
+        if b.setup.checkpointing == "none":  # a checkpointed block's arguments hold them
+            step.kept.clear()
         return final(m, x)
 
     language = b.setup.objective in LANGUAGE
@@ -118,10 +116,10 @@ def _head_dim(a: Architecture, sliding: bool) -> int:
     return own if sliding else int(a.config.get("global_head_dim") or own)
 
 
-def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, step: _Step) -> Block:
+def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, window: bool, step: _Step) -> Block:
     config, hidden = a.config, a.hidden_size or 0
     shares = index >= total - int(config.get("num_kv_shared_layers") or 0)
-    attention = _attention(b, a, index, total, shares, step)
+    attention = _attention(b, a, index, total, shares, window, step)
     b.parent = "mlp"
     inner = (a.intermediate_size or 0) * (2 if shares and config.get("use_double_wide_mlp") else 1)
     gate, up, down = b.linear("gate_proj", hidden, inner), b.linear("up_proj", hidden, inner), b.linear("down_proj", inner, hidden)
@@ -143,7 +141,7 @@ def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, step
         x = ops.add(m, residual, after_mlp(m, x))
         if extra:
             residual = x
-            own = ops.narrow(m, step.inputs[0], m.tokens * extra)
+            own = ops.narrow(m, m.shared[-1], m.tokens * extra)
             x = ops.mul(m, parts.activation(m, apply(m, gate_in, x), act), own)
             x = ops.add(m, residual, last_norm(m, apply(m, back, x)))
         numel, itemsize = x.numel, x.itemsize
@@ -154,7 +152,7 @@ def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, step
 
 
 def _attention(
-    b: Builder, a: Architecture, index: int, total: int, shares: bool, step: _Step
+    b: Builder, a: Architecture, index: int, total: int, shares: bool, window: bool, step: _Step
 ) -> Callable[[Machine, Tensor], Tensor]:
     b.parent = "attn"
     config, hidden, heads = a.config, a.hidden_size or 0, a.heads or 1
@@ -167,7 +165,7 @@ def _attention(
     width, kv_width = heads * head_dim, kv_heads * head_dim
     first_shared = total - int(config.get("num_kv_shared_layers") or 0)
     kinds = [is_windowed(a, i) for i in range(first_shared)]
-    stores = first_shared < total and not shares and index == len(kinds) - 1 - kinds[::-1].index(sliding)
+    stores = not shares and index == len(kinds) - 1 - kinds[::-1].index(sliding)
     q_proj, out = b.linear("q_proj", hidden, width, bias), b.linear("o_proj", width, hidden, bias)
     q_norm = norm_of(b, "q_norm", head_dim)
     k_proj = None if shares else b.linear("k_proj", hidden, kv_width, bias)
@@ -189,7 +187,7 @@ def _attention(
             step.kept[sliding] = (k, v)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout)
         kept = m.mask
-        if sliding and m.shared:
+        if sliding and window:
             m.mask = m.shared[0]
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
