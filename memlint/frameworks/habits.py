@@ -297,6 +297,7 @@ def _pixels(tree: ast.Module) -> Found:
         if _name(call.func) == "from_pretrained" and owner is not None and _name(owner).endswith("Processor"):
             message = "nothing caps the pixels of an image: the processor's default allows 16,384 tokens for one image"
             yield "pixels-unbounded", message, call
+            return
 
 
 # Walking

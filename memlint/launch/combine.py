@@ -52,7 +52,8 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
                 facts[key] = fact
             elif key == "batch.gradient_accumulation_steps" and _states(fact):
                 problems += _contradiction("the number of micro-batches a step", fact, own)
-            elif key == "precision" and _states(fact) and own.value != fact.value and own.value[:4] != str(fact.value)[:4]:
+            # `mixed_precision: no` is what a launcher says that was asked for nothing: the arguments then decide.
+            elif key == "precision" and _states(fact) and fact.value != "fp32" and own.value[:4] != str(fact.value)[:4]:
                 problems += _contradiction("the precision", fact, own)
     files = tuple(dict.fromkeys(f for f in (command.path, *run.files, command.accelerate_config) if f))
     return run._replace(
