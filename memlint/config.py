@@ -9,7 +9,6 @@ linted file come on top, the command line on top of those.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,16 +91,16 @@ class Settings(NamedTuple):
         return self._replace(**given, origins={**self.origins, **dict.fromkeys(_flat_names(values), origin)})
 
 
-@dataclass(slots=True)
 class Configs:
     """Finds and caches configuration files during one run of memlint.
 
     `explicit` (`--config`) replaces the search; `isolated` ignores every configuration file.
     """
 
-    explicit: Path | None = None
-    isolated: bool = False
-    _cache: dict[Path, Settings | None] = field(default_factory=dict)
+    def __init__(self, explicit: Path | None = None, isolated: bool = False) -> None:
+        self.explicit = explicit
+        self.isolated = isolated
+        self._cache: dict[Path, Settings | None] = {}
 
     def settings_for(self, path: str | Path) -> Settings:
         """The settings for a file or folder (which need not exist); raises `ConfigError`."""

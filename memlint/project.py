@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from memlint.source import Kind, ReadError, Source, kind_of, read
@@ -22,20 +21,26 @@ MAX_PARENTS = 6
 """How far up links are followed when nothing marks the project's root."""
 
 
-@dataclass
 class Project:
     """What surrounds the files of one memlint call. Create it with `Project.around(path)`; it reads lazily.
 
     `pinned` are library versions stated by hand (`[tool.memlint] versions`), library name to version text, or by a notebook.
     """
 
-    root: Path
-    pinned: Mapping[str, str | Pin] = field(default_factory=dict)
-    marked: bool = True
-    """False when no `.git` or `pyproject.toml` marks the root."""
-    _texts: dict[str, Source] = field(default_factory=dict, repr=False)
-    _names: dict[str, list[str]] = field(default_factory=dict, repr=False)
-    """The project's files by name, once something is searched for."""
+    def __init__(
+        self,
+        root: Path,
+        pinned: Mapping[str, str | Pin] | None = None,
+        marked: bool = True,
+        texts: dict[str, Source] | None = None,
+    ) -> None:
+        self.root = root
+        self.pinned: Mapping[str, str | Pin] = {} if pinned is None else pinned
+        self.marked = marked
+        """False when no `.git` or `pyproject.toml` marks the root."""
+        self._texts: dict[str, Source] = {} if texts is None else texts
+        self._names: dict[str, list[str]] = {}
+        """The project's files by name, once something is searched for."""
 
     @classmethod
     def around(cls, path: str, *, pinned: Mapping[str, str] | None = None) -> Project:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from memlint.assess import DOES_NOT_FIT, TIGHT, Assessment, estimate_with, smallest_card
@@ -68,23 +67,23 @@ def rules_for(settings: Settings, loaded: tuple[Rule, ...] | None = None) -> tup
         raise Failure(str(error)) from None
 
 
-@dataclass(slots=True)
 class _Group:
     """Files under the same rules."""
 
-    rules: Sequence[Rule]
-    chosen: Sequence[Rule]
-    paths: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    assessments: list[Assessment] = field(default_factory=list)
+    def __init__(self, rules: Sequence[Rule], chosen: Sequence[Rule]) -> None:
+        self.rules = rules
+        self.chosen = chosen
+        self.paths: list[str] = []
+        self.findings: list[Finding] = []
+        self.assessments: list[Assessment] = []
 
 
-@dataclass(slots=True)
 class _Collected:
-    groups: dict[tuple[str, ...], _Group] = field(default_factory=dict)
-    assessments: list[Assessment] = field(default_factory=list)
-    errors: list[ReadError] = field(default_factory=list)
-    owners: dict[tuple[str, Span, str], Assessment] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, ...], _Group] = {}
+        self.assessments: list[Assessment] = []
+        self.errors: list[ReadError] = []
+        self.owners: dict[tuple[str, Span, str], Assessment] = {}
 
 
 def _collect(inputs: Inputs, session: Session) -> _Collected:

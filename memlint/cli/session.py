@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,14 +29,16 @@ class Read(NamedTuple):
     errors: tuple[ReadError, ...] = ()
 
 
-@dataclass(slots=True)
 class Session:
     """One call of memlint. `layer` puts the command line over the settings of a file; `texts` stand in for files."""
 
-    configs: Configs
-    layer: Callable[[Settings], Settings]
-    texts: Mapping[str, Source] = field(default_factory=dict)
-    _projects: dict[tuple[Path, tuple[tuple[str, str], ...]], Project] = field(default_factory=dict)
+    def __init__(
+        self, configs: Configs, layer: Callable[[Settings], Settings], texts: Mapping[str, Source] | None = None
+    ) -> None:
+        self.configs = configs
+        self.layer = layer
+        self.texts: Mapping[str, Source] = texts or {}
+        self._projects: dict[tuple[Path, tuple[tuple[str, str], ...]], Project] = {}
 
     def with_texts(self, texts: Mapping[str, Source]) -> Session:
         """The same call with other texts in the place of some files, and every other file read anew."""

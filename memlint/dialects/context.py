@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from memlint.dialects.derive import Facts, Native
@@ -19,19 +18,28 @@ class Links(Protocol):
         """The text that a link leads to, or None."""
 
 
-@dataclass
 class Context:
     """The surroundings of one configuration. Collects what the dialect finds beside facts."""
 
-    versions: Versions = field(default_factory=Versions)
-    path: str = ""
-    """The file that links are written in."""
-    project: Links | None = None
-    directory: str | None = None
-    """The working directory of the launch, if it changed it."""
-    files: list[str] = field(default_factory=list)
-    sites: list[Site] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    def __init__(
+        self,
+        versions: Versions | None = None,
+        path: str = "",
+        project: Links | None = None,
+        directory: str | None = None,
+        files: list[str] | None = None,
+        sites: list[Site] | None = None,
+        problems: list[Problem] | None = None,
+    ) -> None:
+        self.versions = versions or Versions()
+        self.path = path
+        """The file that links are written in."""
+        self.project = project
+        self.directory = directory
+        """The working directory of the launch, if it changed it."""
+        self.files: list[str] = [] if files is None else files
+        self.sites: list[Site] = [] if sites is None else sites
+        self.problems: list[Problem] = [] if problems is None else problems
 
     def follow(self, link: Fact | None) -> Document | None:
         """The document that a path-valued fact leads to, or None when it leads nowhere or is not readable."""

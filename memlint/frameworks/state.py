@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from memlint.dialects.context import Context
 from memlint.facts import Fact, Problem, TrainingRun
@@ -12,48 +11,48 @@ from memlint.read.pyeval.values import Instance, possible
 from memlint.source import Span
 
 
-@dataclass(slots=True)
 class Found:
     """A training run with how sure it is that it happens."""
 
-    run: TrainingRun
-    shadow: bool
-    """It happens only when an overridable default is overridden."""
-    sites: tuple[Span, ...]
-    """The calls that lead to it."""
-    trainer: object = None
-    """The object that trains; the same one trained twice (resumed or not) is one job."""
+    def __init__(self, run: TrainingRun, shadow: bool, sites: tuple[Span, ...], trainer: object = None) -> None:
+        self.run = run
+        self.shadow = shadow
+        """It happens only when an overridable default is overridden."""
+        self.sites = sites
+        """The calls that lead to it."""
+        self.trainer = trainer
+        """The object that trains; the same one trained twice (resumed or not) is one job."""
 
 
-@dataclass(slots=True, eq=False)
 class Tokenization:
     """A tokenizer call that fixes the length of samples."""
 
-    length: Fact
-    span: Span
-    padded: bool
-    targets: bool
-    """It tokenizes labels (`text_target=`)."""
-    fills: bool = False
-    """It pads every sample to the length (`padding="max_length"`)."""
+    def __init__(self, length: Fact, span: Span, padded: bool, targets: bool, fills: bool = False) -> None:
+        self.length = length
+        self.span = span
+        self.padded = padded
+        self.targets = targets
+        """It tokenizes labels (`text_target=`)."""
+        self.fills = fills
+        """It pads every sample to the length (`padding="max_length"`)."""
 
 
-@dataclass(slots=True)
 class Collected:
     """Everything found in one script. Nothing here is undone with a branch, so entries carry their own doubts."""
 
-    context: Context
-    path: str
-    runs: list[Found] = field(default_factory=list)
-    tokenizations: list[Tokenization] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    process_facts: dict[str, Fact] = field(default_factory=dict)
-    """Canonical facts that the script's own process setup decides (`mp.spawn(nprocs=4)`)."""
-    accelerators: list[Instance] = field(default_factory=list)
-    default_dtype: Fact | None = None
-    """`torch.set_default_dtype(...)` so far: the dtype of models built from a config."""
-    made: list[Instance] = field(default_factory=list)
-    """Training arguments and loaded models, in the order of their making."""
+    def __init__(self, context: Context, path: str, problems: list[Problem] | None = None) -> None:
+        self.context = context
+        self.path = path
+        self.runs: list[Found] = []
+        self.tokenizations: list[Tokenization] = []
+        self.problems: list[Problem] = [] if problems is None else problems
+        self.process_facts: dict[str, Fact] = {}
+        """Canonical facts that the script's own process setup decides (`mp.spawn(nprocs=4)`)."""
+        self.accelerators: list[Instance] = []
+        self.default_dtype: Fact | None = None
+        """`torch.set_default_dtype(...)` so far: the dtype of models built from a config."""
+        self.made: list[Instance] = []
+        """Training arguments and loaded models, in the order of their making."""
 
     def add(self, machine: Machine, run: TrainingRun, trainer: object = None) -> None:
         """Record a run."""
@@ -68,20 +67,30 @@ class Collected:
             self.problems.append(found)
 
 
-@dataclass(slots=True, eq=False)
 class Event:
     """Something a training loop does: `backward` or `step`."""
 
-    kind: str
-    target: Fact
-    """The loss, or the optimizer."""
-    span: Span
-    loops: tuple[Loop, ...]
-    conditions: tuple[Fact, ...]
-    contexts: tuple[Fact, ...]
-    shadow: bool
-    owner: Instance | None = None
-    """The Accelerator, Fabric or DeepSpeed engine that does it."""
+    def __init__(
+        self,
+        kind: str,
+        target: Fact,
+        span: Span,
+        loops: tuple[Loop, ...],
+        conditions: tuple[Fact, ...],
+        contexts: tuple[Fact, ...],
+        shadow: bool,
+        owner: Instance | None = None,
+    ) -> None:
+        self.kind = kind
+        self.target = target
+        """The loss, or the optimizer."""
+        self.span = span
+        self.loops = loops
+        self.conditions = conditions
+        self.contexts = contexts
+        self.shadow = shadow
+        self.owner = owner
+        """The Accelerator, Fabric or DeepSpeed engine that does it."""
 
 
 def instances(fact: Fact | None) -> Iterator[Instance]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from memlint.memory.linear import Adapter, Linear, Quantised, Stack
 from memlint.memory.machine import Machine
@@ -29,23 +28,23 @@ MOST_TARGETS_BY_TYPE = {
 `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`)."""
 
 
-@dataclass(slots=True)
 class Builder:
     """Makes the parameters of a model on a machine, in construction order."""
 
-    machine: Machine
-    setup: Setup
-    model_type: str
-    layer: int = -1
-    parent: str = ""
-    """Which part of a block the next linears belong to: `attn` or `mlp`."""
-    frozen: bool = False
-    """What is made from here on belongs to a part that is not trained (a vision tower)."""
-    translated: frozenset[str] = frozenset()
-    """Target names that PEFT takes to mean stacked parameters; linears of these names are then not adapted."""
-    parameters: list[Parameter] = field(default_factory=list)
-    extra: list[Storage] = field(default_factory=list)
-    """Memory that is held but is no parameter: quantisation statistics, buffers."""
+    def __init__(self, machine: Machine, setup: Setup, model_type: str) -> None:
+        self.machine = machine
+        self.setup = setup
+        self.model_type = model_type
+        self.layer: int = -1
+        self.parent: str = ""
+        """Which part of a block the next linears belong to: `attn` or `mlp`."""
+        self.frozen: bool = False
+        """What is made from here on belongs to a part that is not trained (a vision tower)."""
+        self.translated: frozenset[str] = frozenset()
+        """Target names that PEFT takes to mean stacked parameters; linears of these names are then not adapted."""
+        self.parameters: list[Parameter] = []
+        self.extra: list[Storage] = []
+        """Memory that is held but is no parameter: quantisation statistics, buffers."""
 
     def enter_layer(self, index: int) -> None:
         """The parameters made from here on belong to this decoder layer (-1: to none)."""

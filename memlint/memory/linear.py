@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memlint.memory import ops
@@ -18,50 +17,50 @@ class Quantised(NamedTuple):
     statistics: tuple[Storage, ...] = ()
 
 
-@dataclass(slots=True)
 class Adapter:
     """A low-rank pair on a linear: `a` (rank x in), `b` (out x rank)."""
 
-    a: Parameter
-    b: Parameter
-    rank: int
-    dropout: float
-    method: str = "lora"
-    magnitude: Parameter | None = None
-    kernel: bool = False
-    """The fused LoRA kernels of Unsloth / fms-acceleration: nothing but the shared input is kept."""
+    def __init__(self, a: Parameter, b: Parameter, rank: int, dropout: float, method: str = "lora") -> None:
+        self.a = a
+        self.b = b
+        self.rank = rank
+        self.dropout = dropout
+        self.method = method
+        self.magnitude: Parameter | None = None
+        self.kernel: bool = False
+        """The fused LoRA kernels of Unsloth / fms-acceleration: nothing but the shared input is kept."""
 
 
-@dataclass(slots=True)
 class Linear:
     """One linear layer: `fin` -> `fout`."""
 
-    name: str
-    fin: int
-    fout: int
-    weight: Parameter
-    bias: Parameter | None = None
-    quantised: Quantised | None = None
-    adapters: list[Adapter] = field(default_factory=list)
-    dropout: float = 0.0
-    """Dropout in front of the adapter where the framework keeps it on the layer (litgpt)."""
-    vector: Parameter | None = None
-    """An IA3 vector; it scales the input when `vector_on_input`, else the output."""
-    vector_on_input: bool = False
+    def __init__(self, name: str, fin: int, fout: int, weight: Parameter) -> None:
+        self.name = name
+        self.fin = fin
+        self.fout = fout
+        self.weight = weight
+        self.bias: Parameter | None = None
+        self.quantised: Quantised | None = None
+        self.adapters: list[Adapter] = []
+        self.dropout: float = 0.0
+        """Dropout in front of the adapter where the framework keeps it on the layer (litgpt)."""
+        self.vector: Parameter | None = None
+        """An IA3 vector; it scales the input when `vector_on_input`, else the output."""
+        self.vector_on_input: bool = False
 
 
-@dataclass(slots=True)
 class Stack:
     """Weights of all experts in one parameter (transformers 5), `fin` -> `fout` each; `bias` one row per expert."""
 
-    name: str
-    count: int
-    fin: int
-    fout: int
-    weight: Parameter
-    bias: Parameter | None = None
-    adapter: Adapter | None = None
-    quantised: Quantised | None = None
+    def __init__(self, name: str, count: int, fin: int, fout: int, weight: Parameter, quantised: Quantised | None = None) -> None:
+        self.name = name
+        self.count = count
+        self.fin = fin
+        self.fout = fout
+        self.weight = weight
+        self.bias: Parameter | None = None
+        self.adapter: Adapter | None = None
+        self.quantised = quantised
 
 
 def stacked(m: Machine, stack: Stack) -> Tensor:

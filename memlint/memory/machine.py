@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from memlint.memory.autograd import Tape
 from memlint.memory.tensor import Ledger, Storage, Tensor
 
 
-@dataclass(slots=True)
 class Machine:
     """The state of one simulated rank.
 
@@ -17,41 +14,42 @@ class Machine:
     other cast is made anew at each use.
     """
 
-    ledger: Ledger
-    tape: Tape
-    batch: int
-    sequence: int
-    attention: str = "sdpa"
-    autocast: int = 0
-    kernels: frozenset[str] = frozenset()
-    compiled: bool = False
-    wide_dropout_masks: bool = False
-    math_sdpa: bool = False
-    """SDPA has no fused kernel for these inputs and takes the math path."""
-    repeats_kv: bool = False
-    """The framework expands K and V to all heads before the attention kernel."""
-    input_grads: bool = False
-    """The output of a frozen embedding is made to need a gradient (`enable_input_require_grads`)."""
-    keeps_quantised_inputs: bool = False
-    """bitsandbytes up to 0.43.1 keeps a 4-bit layer's input as an attribute of its graph node (`ctx.tensors = (A, B)` in
-    `autograd/_functions.py`; 0.43.2 keeps None): it lives as long as the loss does, and checkpointing does not see it."""
-    training: bool = True
-    """Dropout is on."""
-    has_graph: bool = True
-    """Graph nodes exist even where the tape records nothing: the forward pass of non-reentrant checkpointing."""
-    held: list[tuple[int, Storage]] = field(default_factory=list)
-    """(layer, storage) of such inputs."""
-    kept: list[Storage] | None = None
-    """Outputs that selective checkpointing keeps, while a block runs forward under it."""
-    products: int = 0
-    """Matrix products so far in that block."""
-    outputs: list[Tensor] = field(default_factory=list)
-    """What a loop's names still hold of the step before: its model's outputs, until the next step's take their place."""
-    casts: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
-    """The cached casts by their weight's ident: (layer of the weight, cast)."""
-    mask: Tensor | None = None
-    shared: list[Tensor] = field(default_factory=list)
-    """What the blocks of a stage read beside their input: a position bias that all of them add, the mask of the other side."""
+    def __init__(self, ledger: Ledger, tape: Tape, batch: int, sequence: int) -> None:
+        self.ledger = ledger
+        self.tape = tape
+        self.batch = batch
+        self.sequence = sequence
+        self.attention: str = "sdpa"
+        self.autocast: int = 0
+        self.kernels: frozenset[str] = frozenset()
+        self.compiled: bool = False
+        self.wide_dropout_masks: bool = False
+        self.math_sdpa: bool = False
+        """SDPA has no fused kernel for these inputs and takes the math path."""
+        self.repeats_kv: bool = False
+        """The framework expands K and V to all heads before the attention kernel."""
+        self.input_grads: bool = False
+        """The output of a frozen embedding is made to need a gradient (`enable_input_require_grads`)."""
+        self.keeps_quantised_inputs: bool = False
+        """bitsandbytes up to 0.43.1 keeps a 4-bit layer's input as an attribute of its graph node (`ctx.tensors = (A, B)` in
+        `autograd/_functions.py`; 0.43.2 keeps None): it lives as long as the loss does, and checkpointing does not see it."""
+        self.training: bool = True
+        """Dropout is on."""
+        self.has_graph: bool = True
+        """Graph nodes exist even where the tape records nothing: the forward pass of non-reentrant checkpointing."""
+        self.held: list[tuple[int, Storage]] = []
+        """(layer, storage) of such inputs."""
+        self.kept: list[Storage] | None = None
+        """Outputs that selective checkpointing keeps, while a block runs forward under it."""
+        self.products: int = 0
+        """Matrix products so far in that block."""
+        self.outputs: list[Tensor] = []
+        """What a loop's names still hold of the step before: its model's outputs, until the next step's take their place."""
+        self.casts: dict[int, tuple[int, Tensor]] = {}
+        """The cached casts by their weight's ident: (layer of the weight, cast)."""
+        self.mask: Tensor | None = None
+        self.shared: list[Tensor] = []
+        """What the blocks of a stage read beside their input: a position bias that all of them add, the mask of the other side."""
 
     @property
     def tokens(self) -> int:

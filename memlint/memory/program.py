@@ -6,8 +6,6 @@ The phases follow the loop of the frameworks: load, states, forward, loss, backw
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from memlint.memory import attention, loss, optimizer, reference, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
@@ -29,15 +27,15 @@ INPUT_SIDE = {"prompt_tuning", "p_tuning", "trainable_tokens", "multitask_prompt
 """PEFT methods that train what enters the first layer, so that gradients flow through the whole stack."""
 
 
-@dataclass(slots=True)
 class Program:
     """The recorded events of loading and one steady step, for `layers` simulated layers."""
 
-    ledger: Ledger
-    layers: int
-    parameters: list[Parameter]
-    keep: list[object] = field(default_factory=list)
-    """What is alive at the end: held so that its frees are not recorded."""
+    def __init__(self, ledger: Ledger, layers: int, parameters: list[Parameter], keep: list[object] | None = None) -> None:
+        self.ledger = ledger
+        self.layers = layers
+        self.parameters = parameters
+        self.keep: list[object] = [] if keep is None else keep
+        """What is alive at the end: held so that its frees are not recorded."""
 
 
 def record(setup: Setup, architecture: Architecture, layers: int) -> Program:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -70,13 +69,13 @@ class _Free(NamedTuple):
     ordinal: int
 
 
-@dataclass(slots=True)
 class _Run:
     """Consecutive segments of one phase and layer."""
 
-    phase: str
-    layer: int
-    steps: list[_Allocate | _Free]
+    def __init__(self, phase: str, layer: int, steps: list[_Allocate | _Free]) -> None:
+        self.phase = phase
+        self.layer = layer
+        self.steps = steps
 
 
 def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
@@ -18,29 +17,29 @@ from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
 ROOT = -1
 
 
-@dataclass(slots=True)
 class Units:
     """The sharded units of a model on this rank."""
 
-    machine: Machine
-    setup: Setup
-    parameters: dict[int, list[Parameter]]
-    gathered: dict[int, Storage] = field(default_factory=dict)
-    incoming: dict[int, Storage] = field(default_factory=dict)
-    """Blocks whose all-gather was started in backward: its result."""
-    result: list[Storage] = field(default_factory=list)
-    """FSDP2 in forward: the last all-gather's result, which lives until the next unit's weights arrive."""
-    pending: dict[int, int] = field(default_factory=dict)
-    reducing: list[Storage] = field(default_factory=list)
-    """FSDP2: the last reduce-scatter's input, which lives until the next unit's."""
-    unsharded: dict[int, Storage] = field(default_factory=dict)
-    """Whole gradients of a unit that earlier micro-batches left behind where they are not synchronised."""
-    trailing: list[Storage] = field(default_factory=list)
-    """ZeRO-3: blocks before the last that are still gathered when backward begins."""
-    frozen: frozenset[int] = frozenset()
-    """Units that FSDP1 hooks on their inputs, since nothing in them is trained."""
-    kept_inputs: list[Parameter] = field(default_factory=list)
-    """Checkpointed inputs (with their gradients) that FSDP1's hooks hold until backward ends."""
+    def __init__(self, machine: Machine, setup: Setup, parameters: dict[int, list[Parameter]]) -> None:
+        self.machine = machine
+        self.setup = setup
+        self.parameters = parameters
+        self.gathered: dict[int, Storage] = {}
+        self.incoming: dict[int, Storage] = {}
+        """Blocks whose all-gather was started in backward: its result."""
+        self.result: list[Storage] = []
+        """FSDP2 in forward: the last all-gather's result, which lives until the next unit's weights arrive."""
+        self.pending: dict[int, int] = {}
+        self.reducing: list[Storage] = []
+        """FSDP2: the last reduce-scatter's input, which lives until the next unit's."""
+        self.unsharded: dict[int, Storage] = {}
+        """Whole gradients of a unit that earlier micro-batches left behind where they are not synchronised."""
+        self.trailing: list[Storage] = []
+        """ZeRO-3: blocks before the last that are still gathered when backward begins."""
+        self.frozen: frozenset[int] = frozenset()
+        """Units that FSDP1 hooks on their inputs, since nothing in them is trained."""
+        self.kept_inputs: list[Parameter] = []
+        """Checkpointed inputs (with their gradients) that FSDP1's hooks hold until backward ends."""
 
     def enter_forward(self, unit: int) -> None:
         """A unit's forward begins: its weights are gathered."""

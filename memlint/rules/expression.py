@@ -18,7 +18,6 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from itertools import product
@@ -156,12 +155,12 @@ CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
 _ABOUT_NAMES = ("known", "absent", "explicit", "problem")
 
 
-@dataclass(slots=True)
 class _Compiler:
     """Turns a tree into closures and notes, in order, the names and problems it asks for."""
 
-    names: dict[str, None] = field(default_factory=dict)
-    problems: dict[str, None] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.problems: dict[str, None] = {}
 
     def compile(self, node: ast.expr, depth: int) -> Evaluate:
         """One node; raises RecursionError below `depth` levels, because evaluation nests as deeply as the tree."""

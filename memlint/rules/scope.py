@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memlint.assess import Assessment
@@ -15,14 +14,14 @@ ANY_OTHER = "*"
 """`problem("*")`: a problem that no page of memlint names."""
 
 
-@dataclass(frozen=True, slots=True)
 class Facts:
     """The scope of one assessment (see `expression.Scope`). `message` is the problem a finding is being written for."""
 
-    assessment: Assessment
-    message: str = ""
-    _terms: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Terms looked up before: some are found by a search over many estimates."""
+    def __init__(self, assessment: Assessment, message: str = "", terms: dict[str, Any] | None = None) -> None:
+        self.assessment = assessment
+        self.message = message
+        self._terms: dict[str, Any] = {} if terms is None else terms
+        """Terms looked up before: some are found by a search over many estimates."""
 
     def values(self, name: str) -> tuple[Any, ...]:
         """Every value a fact or term may have; empty when unknown or not applicable (no card, no estimate)."""
@@ -37,7 +36,7 @@ class Facts:
 
     def about(self, problem: Problem) -> Facts:
         """The same scope for a finding about one problem."""
-        return replace(self, message=problem.message)
+        return Facts(self.assessment, problem.message, self._terms)
 
     def known(self, name: str) -> bool:
         """True when there is exactly one value."""

@@ -6,7 +6,6 @@ One page with the few switches in which the families differ, read in transformer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from memlint.memory import ops
@@ -24,13 +23,13 @@ from memlint.models.architecture import Architecture
 Norm = Callable[[Machine, Tensor], Tensor]
 
 
-@dataclass(slots=True)
 class Rotary:
     """How positions enter the attention of a model: `width` rotated dimensions of each head, and the tables of this step."""
 
-    head_dim: int
-    width: int
-    tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    def __init__(self, head_dim: int, width: int) -> None:
+        self.head_dim = head_dim
+        self.width = width
+        self.tables: list[tuple[Tensor, Tensor]] = []
 
     @property
     def share(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from memlint.memory.linear import Linear
 from memlint.memory.machine import Machine
@@ -13,30 +12,42 @@ Block = Callable[[Machine, Tensor, "Tensor | None"], Tensor]
 """(machine, hidden states, context from the stage before) -> hidden states."""
 
 
-@dataclass(slots=True)
 class Stage:
     """A stack of blocks. `context` of a block is the previous stage's result (an encoder's output, image features)."""
 
-    embed: Callable[[Machine, Tensor | None], Tensor]
-    blocks: list[Block]
-    finish: Callable[[Machine, Tensor], Tensor]
+    def __init__(
+        self, embed: Callable[[Machine, Tensor | None], Tensor], blocks: list[Block], finish: Callable[[Machine, Tensor], Tensor]
+    ) -> None:
+        self.embed = embed
+        self.blocks = blocks
+        self.finish = finish
 
 
-@dataclass(slots=True)
 class Model:
     """What the program runs: stages in order, then the head."""
 
-    stages: list[Stage]
-    head: Callable[[Machine, Tensor], Tensor] | None
-    """Hidden states -> logits; None when the stages end in the loss themselves."""
-    head_linear: Linear | None = None
-    hidden: int = 0
-    classes: int = 0
-    """Width of the logits: the vocabulary or the number of labels."""
-    causal: bool = True
-    """Positions see only what comes before them: eager attention then has a mask even without padding."""
-    upcasts: bool = True
-    """The model's loss copies the logits to float32 (`ForCausalLMLoss`, `ForMaskedLMLoss`)."""
-    loss: Callable[[Machine, Tensor], Tensor] | None = None
-    """The loss on the last states where it is none over classes (a diffusion model's)."""
-    extras: dict[str, int] = field(default_factory=dict)
+    def __init__(
+        self,
+        stages: list[Stage],
+        head: Callable[[Machine, Tensor], Tensor] | None,
+        head_linear: Linear | None = None,
+        hidden: int = 0,
+        classes: int = 0,
+        causal: bool = True,
+        upcasts: bool = True,
+        loss: Callable[[Machine, Tensor], Tensor] | None = None,
+    ) -> None:
+        self.stages = stages
+        self.head = head
+        """Hidden states -> logits; None when the stages end in the loss themselves."""
+        self.head_linear = head_linear
+        self.hidden = hidden
+        self.classes = classes
+        """Width of the logits: the vocabulary or the number of labels."""
+        self.causal = causal
+        """Positions see only what comes before them: eager attention then has a mask even without padding."""
+        self.upcasts = upcasts
+        """The model's loss copies the logits to float32 (`ForCausalLMLoss`, `ForMaskedLMLoss`)."""
+        self.loss = loss
+        """The loss on the last states where it is none over classes (a diffusion model's)."""
+        self.extras: dict[str, int] = {}

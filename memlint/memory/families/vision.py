@@ -6,8 +6,7 @@ Read in transformers 5.24 `models/<type>/modeling_<type>.py`: ViT, DeiT, DINOv2,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -22,8 +21,7 @@ from memlint.models.architecture import Architecture
 Norm = Callable[[Machine, Tensor], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How a vision transformer is put together."""
 
     names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2")
@@ -74,18 +72,26 @@ STYLES = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
 class Tower:
     """A built vision transformer. `images` and `patches` (tokens of one image) hold for the current step."""
 
-    hidden: int
-    embed: Callable[[Machine], Tensor]
-    blocks: list[Block]
-    finish: Norm
-    images: int = 1
-    patches: int = 0
-    tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    pixels: Tensor | None = None
+    def __init__(
+        self,
+        hidden: int,
+        embed: Callable[[Machine], Tensor],
+        blocks: list[Block],
+        finish: Norm,
+        images: int = 1,
+        patches: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.embed = embed
+        self.blocks = blocks
+        self.finish = finish
+        self.images = images
+        self.patches = patches
+        self.tables: list[tuple[Tensor, Tensor]] = []
+        self.pixels: Tensor | None = None
 
     @property
     def rows(self) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
@@ -146,33 +145,35 @@ class Library:
         return False
 
 
-@dataclass(slots=True, eq=False)
 class Frame:
     """A call in progress."""
 
-    scope: Scope
-    text: Text
-    module: Module
-    function: Function | None = None
-    site: Span | None = None
-    """Where it was called."""
-    returns: list[Fact] = field(default_factory=list)
-    yields: list[Fact] = field(default_factory=list)
+    def __init__(
+        self, scope: Scope, text: Text, module: Module, function: Function | None = None, site: Span | None = None
+    ) -> None:
+        self.scope = scope
+        self.text = text
+        self.module = module
+        self.function = function
+        self.site = site
+        """Where it was called."""
+        self.returns: list[Fact] = []
+        self.yields: list[Fact] = []
 
 
-@dataclass(slots=True, eq=False)
 class Loop:
     """A loop in progress: what it iterates and how often, where that is known."""
 
-    span: Span
-    iterable: Fact | None
-    count: Fact | None
-    records: list[Any] = field(default_factory=list)
-    """What happened inside, for the framework models."""
-    once: bool = False
-    """Its body is walked once for however many rounds."""
-    born: int = field(default_factory=lambda: Object().born)
-    """Objects made later than this are made anew in each round."""
+    def __init__(self, span: Span, iterable: Fact | None, count: Fact | None, once: bool = False) -> None:
+        self.span = span
+        self.iterable = iterable
+        self.count = count
+        self.records: list[Any] = []
+        """What happened inside, for the framework models."""
+        self.once = once
+        """Its body is walked once for however many rounds."""
+        self.born: int = Object().born
+        """Objects made later than this are made anew in each round."""
 
 
 class Machine:

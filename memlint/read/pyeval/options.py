@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from memlint.facts import Fact, Origin, Status, choices, fixed
@@ -16,38 +15,53 @@ NOWHERE = Span("", 1)
 """The place of a value that stands nowhere."""
 
 
-@dataclass(slots=True, eq=False)
 class Option:
     """One option or positional argument."""
 
-    dest: str
-    flags: tuple[str, ...]
-    """How it is written (`--bs`, `-b`); empty for a positional."""
-    span: Span
-    default: Fact | None = None
-    required: bool = False
-    convert: Callable[[Fact], Fact] | None = None
-    """From a word to a value; None keeps the text."""
-    choices: tuple[Any, ...] = ()
-    action: str = "store"
-    """store, true, false, const, append, boolean (`--x/--no-x`) or switch (`--x` alone or `--x false`)."""
-    nargs: int | str | None = None
-    const: Fact | None = None
-    off_flags: tuple[str, ...] = ()
-    """Flags that switch a boolean off."""
+    def __init__(
+        self,
+        dest: str,
+        flags: tuple[str, ...],
+        span: Span,
+        default: Fact | None = None,
+        required: bool = False,
+        convert: Callable[[Fact], Fact] | None = None,
+        choices: tuple[Any, ...] = (),
+        action: str = "store",
+        nargs: int | str | None = None,
+        const: Fact | None = None,
+        off_flags: tuple[str, ...] = (),
+    ) -> None:
+        self.dest = dest
+        self.flags = flags
+        """How it is written (`--bs`, `-b`); empty for a positional."""
+        self.span = span
+        self.default = default
+        self.required = required
+        self.convert = convert
+        """From a word to a value; None keeps the text."""
+        self.choices = choices
+        self.action = action
+        """store, true, false, const, append, boolean (`--x/--no-x`) or switch (`--x` alone or `--x false`)."""
+        self.nargs = nargs
+        self.const = const
+        self.off_flags = off_flags
+        """Flags that switch a boolean off."""
 
 
-@dataclass(slots=True)
 class Words:
     """The result of reading a command line."""
 
-    values: dict[str, Fact] = field(default_factory=dict)
-    extras: dict[str, list[Fact]] = field(default_factory=dict)
-    """Flags that no option declares, with the words that follow them."""
-    rest: list[Fact] = field(default_factory=list)
-    """Words that no positional takes."""
-    open: str = ""
-    """Why further words may have been given; empty when all are known."""
+    def __init__(
+        self, values: dict[str, Fact] | None = None, extras: dict[str, list[Fact]] | None = None, rest: list[Fact] | None = None
+    ) -> None:
+        self.values: dict[str, Fact] = {} if values is None else values
+        self.extras: dict[str, list[Fact]] = {} if extras is None else extras
+        """Flags that no option declares, with the words that follow them."""
+        self.rest: list[Fact] = [] if rest is None else rest
+        """Words that no positional takes."""
+        self.open: str = ""
+        """Why further words may have been given; empty when all are known."""
 
 
 def is_flag(word: Fact) -> bool:

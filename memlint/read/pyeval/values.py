@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.source import Span
@@ -34,8 +33,7 @@ class _Absent:
 ABSENT = _Absent()
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A name of a module that is not read: `torch.bfloat16`, `transformers.Trainer`, `data.PackedTokens`."""
 
     name: str
@@ -98,16 +96,16 @@ class Array(Object):
         return str(self.slots[REST])
 
 
-@dataclass(slots=True)
 class Call:
     """A call with its evaluated arguments."""
 
-    name: str
-    args: tuple[Fact, ...]
-    kwargs: dict[str, Fact]
-    span: Span
-    open: str = ""
-    """Why further arguments may have been passed (`**unknown`); empty when all are known."""
+    def __init__(self, name: str, args: tuple[Fact, ...], kwargs: dict[str, Fact], span: Span, open: str = "") -> None:
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs
+        self.span = span
+        self.open = open
+        """Why further arguments may have been passed (`**unknown`); empty when all are known."""
 
     def argument(self, name: str, position: int | None = None) -> Fact | None:
         """The argument given by keyword or position, or None."""
@@ -178,17 +176,16 @@ class Scope(Object):
         """Names declared `global` or `nonlocal` here."""
 
 
-@dataclass(slots=True, eq=False)
 class Module:
     """A module of the project that was read."""
 
-    name: str
-    path: str
-    scope: Scope
+    def __init__(self, name: str, path: str, scope: Scope) -> None:
+        self.name = name
+        self.path = path
+        self.scope = scope
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A name that an import binds; its module is looked for when the name is used."""
 
     module: str
@@ -200,42 +197,52 @@ class Pending:
     span: Span
 
 
-@dataclass(slots=True, eq=False)
 class Function:
     """A function or lambda written in the script, with the scope it closes over."""
 
-    node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    scope: Scope
-    home: Any
-    """The frame that defined it: its text and module."""
-    name: str
-    defaults: tuple[Fact, ...] = ()
-    kw_defaults: dict[str, Fact] = field(default_factory=dict)
-    decorators: tuple[Fact, ...] = ()
-    owner: Class | None = None
+    def __init__(
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda,
+        scope: Scope,
+        home: Any,
+        name: str,
+        defaults: tuple[Fact, ...] = (),
+        kw_defaults: dict[str, Fact] | None = None,
+    ) -> None:
+        self.node = node
+        self.scope = scope
+        self.home = home
+        """The frame that defined it: its text and module."""
+        self.name = name
+        self.defaults = defaults
+        self.kw_defaults: dict[str, Fact] = {} if kw_defaults is None else kw_defaults
+        self.decorators: tuple[Fact, ...] = ()
+        self.owner: Class | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Field:
     """An annotated name of a class body: a dataclass field."""
 
-    name: str
-    annotation: ast.expr
-    default: Fact | None
-    span: Span
-    choices: tuple[Any, ...] = ()
+    def __init__(self, name: str, annotation: ast.expr, default: Fact | None, span: Span) -> None:
+        self.name = name
+        self.annotation = annotation
+        self.default = default
+        self.span = span
+        self.choices: tuple[Any, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
 class Class:
     """A class written in the script."""
 
-    name: str
-    bases: tuple[Any, ...]
-    scope: Scope
-    fields: dict[str, Field]
-    decorators: tuple[Fact, ...]
-    span: Span
+    def __init__(
+        self, name: str, bases: tuple[Any, ...], scope: Scope, fields: dict[str, Field], decorators: tuple[Fact, ...], span: Span
+    ) -> None:
+        self.name = name
+        self.bases = bases
+        self.scope = scope
+        self.fields = fields
+        self.decorators = decorators
+        self.span = span
 
     def lineage(self, depth: int = 8) -> Iterator[Class | Symbol]:
         """This class and its bases, nearest first (depth first, as single inheritance has it)."""
@@ -282,34 +289,36 @@ def _names_dataclass(value: Any) -> bool:
     return name.rpartition(".")[2] in {"dataclass", "define", "frozen", "attrs", "s", "configclass"}
 
 
-@dataclass(slots=True, eq=False)
 class Bound:
     """A method with its object: of the script (`function` is a Function) or a builtin or library one (a name)."""
 
-    owner: Fact
-    function: Function | str
+    def __init__(self, owner: Fact, function: Function | str) -> None:
+        self.owner = owner
+        self.function = function
 
 
-@dataclass(slots=True, eq=False)
 class Native:
     """A callable that memlint models itself, given by a framework (a parsed command, a decorator)."""
 
-    name: str
-    invoke: Callable[[Call], Fact]
-    parts: tuple[Fact, ...] = ()
-    """What it was made from (the function of a `partial`)."""
+    def __init__(self, name: str, invoke: Callable[[Call], Fact], parts: tuple[Fact, ...] = ()) -> None:
+        self.name = name
+        self.invoke = invoke
+        self.parts = parts
+        """What it was made from (the function of a `partial`)."""
 
 
-@dataclass(slots=True, eq=False)
 class Opaque:
     """What an unknown value was computed from: `operation` names the step, `parents` are its inputs."""
 
-    operation: str
-    parents: tuple[Fact, ...] = ()
-    call: Call | None = None
-    contexts: tuple[Fact, ...] = ()
-    """The `with` blocks that were active (kept for calls)."""
-    born: int = field(default_factory=lambda: next(_BIRTHS))
+    def __init__(
+        self, operation: str, parents: tuple[Fact, ...] = (), call: Call | None = None, contexts: tuple[Fact, ...] = ()
+    ) -> None:
+        self.operation = operation
+        self.parents = parents
+        self.call = call
+        self.contexts = contexts
+        """The `with` blocks that were active (kept for calls)."""
+        self.born: int = next(_BIRTHS)
 
     def ancestry(self, limit: int = 400) -> Iterator[Any]:
         """This value and everything it was computed from, breadth first; each object once."""
