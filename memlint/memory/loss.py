@@ -30,6 +30,9 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
         return [no_head(m, hidden)]
     if setup.objective in POOLED:
         return [_pooled(m, model, hidden)]
+    if model.head_linear is None:
+        # Nothing to fuse the loss with (Megatron's parallel head, heads that are a product of parameters).
+        return _full(m, setup, model, _returned(m, setup, model.head(m, hidden)))
     if setup.logits == "fused":
         return [fused_linear_cross_entropy(m, setup, model, hidden)]
     if setup.logits == "chunked" and setup.loss_chunk_tokens:
@@ -158,7 +161,7 @@ def _chunked_head(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> lis
 
 def _recomputed_chunks(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> Tensor:
     """torchtune's `CEWithChunkedOutputLoss` and TRL's chunked loss: logits in n pieces, float32 for one piece at a time."""
-    if model.head_linear is None or setup.stack.framework == "trl":
+    if setup.stack.framework == "trl":
         return fused_linear_cross_entropy(m, setup, model, hidden)
     pieces = max(1, setup.loss_chunks or 8)
     parts = ops.split(m, hidden, tuple(hidden.numel // pieces for _ in range(pieces)))

@@ -8,11 +8,12 @@ done), `distributed/fsdp/_fully_shard/` (FSDP2: the same, one gather ahead), Dee
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.memory.tensor import HALF
-from memlint.memory.versions import ACCELERATE_TRAINERS
+from memlint.memory.versions import ACCELERATE_TRAINERS, stack_of
 
 ZERO = ("zero1", "zero2", "zero3")
 FSDP = ("fsdp1", "fsdp2")
@@ -101,6 +102,14 @@ class Sharding(NamedTuple):
         return self.ranks
 
 
+def _upcasts_shards(run: TrainingRun) -> bool:
+    """Whether trained 16-bit weights become float32 shards under mixed precision: accelerate from 0.30 on (1.15 `accelerator.py`
+    `prepare_model`, "Upcasted low precision parameters")."""
+    versions = run.value("framework.versions")
+    own = str(versions.get("accelerate") or "") if isinstance(versions, Mapping) else ""
+    return stack_of(run).uses_accelerate and (not own or own.split(".")[:1] != ["0"] or int(own.split(".")[1]) >= 30)
+
+
 def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     """Read the sharding facts of a run."""
     value = run.value
@@ -122,7 +131,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     compute = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_param_dtype") or ""), 0)
     mixed = str(value("precision") or "").endswith("-mixed")
     composer = value("parallel.composer_mixed_precision")
-    if composer or (strategy in FSDP and mixed and weight_itemsize == 4 and not compute):
+    if composer or (strategy in FSDP and mixed and not compute and (weight_itemsize == 4 or _upcasts_shards(run))):
         compute = HALF
     reduce = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_reduce_dtype") or ""), 0)
     bucket = value("parallel.reduce_bucket_size")

@@ -12,7 +12,7 @@ from memlint.facts import TrainingRun, fixed
 from memlint.gpus import find
 from memlint.memory import allocator, expandable
 from memlint.memory.estimate import estimate
-from memlint.memory.result import Estimate
+from memlint.memory.result import CannotEstimate, Estimate
 from memlint.memory.timeline import Events
 from memlint.models import lookup
 from memlint.source import Span
@@ -275,3 +275,28 @@ def test_an_expandable_segment_grows_at_its_end() -> None:
     end = events((1, 64), (-1, 0), (2, 80), (-2, 0))
     assert allocator.replay(end).reserved == (64 + 80) * MIB
     assert expandable.replay(end).reserved == 80 * MIB
+
+
+def test_what_the_megatron_page_does_not_know_is_said() -> None:
+    run = {"model.id": "Qwen/Qwen3.5-35B-A3B", "model.dtype": "bfloat16", "precision": "bf16-true", "parallel.strategy": "megatron",
+           "parallel.gpus": 8, "parallel.tensor": 2, "batch.micro_batch_size": 1, "batch.sequence_length": 1024,
+           "optimizer.name": "adamw_torch", "loss.logits": "fused"}  # fmt: skip
+    found = lookup("Qwen/Qwen3.5-35B-A3B")
+    assert found.architecture is not None
+    with pytest.raises(CannotEstimate, match="Megatron page"):
+        estimate(TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()}), found.architecture, None)
+
+
+@pytest.mark.parametrize(("accelerate", "expected"), [("1.15.0", 12), ("0.29.3", 6)])
+def test_accelerate_raises_trained_shards_to_float32(accelerate: str, expected: int) -> None:
+    """Under mixed precision a 16-bit model has float32 shards and states (4 + 8 bytes a weight) from accelerate 0.30 on, else 2 + 4."""
+    run = {"model.id": "meta-llama/Llama-3.2-1B", "model.dtype": "bfloat16", "precision": "bf16-mixed", "parallel.strategy": "fsdp1",
+           "parallel.gpus": 4, "parallel.fsdp_sharding": "full_shard", "batch.micro_batch_size": 1, "batch.sequence_length": 512,
+           "optimizer.name": "adamw_torch", "checkpointing.enabled": True, "framework.name": "trl",
+           "framework.versions": {"accelerate": accelerate, "transformers": "4.51.0"}}  # fmt: skip
+    found = lookup("meta-llama/Llama-3.2-1B")
+    assert found.architecture is not None
+    result = estimate(TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()}), found.architecture, None)
+    step = next(instant for instant in result.timeline if instant.phase == "optimizer_step")
+    held = step.components["weights"] + step.components["optimizer_states"]
+    assert held == pytest.approx(expected * 1_235_814_400 / 4, rel=0.05)

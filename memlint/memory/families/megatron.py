@@ -14,6 +14,7 @@ from memlint.memory.attention import Shape, flash
 from memlint.memory.build import Builder
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.machine import Machine
+from memlint.memory.result import CannotEstimate
 from memlint.memory.tensor import FP32, HALF, Grads, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
 
@@ -206,6 +207,8 @@ def _dense(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
     """With gates the first linear has both halves; without (GPT-3) the activation keeps as much as it makes (`fused_bias_gelu.py`)."""
     hidden = a.hidden_size or 0
     inner = (a.intermediate_size or 0) // b.setup.sharding.tensor
+    if not inner:
+        raise CannotEstimate(f"the Megatron page does not know the layers of {a.name} ({a.model_type})")
     gated = a.activation not in UNGATED
     fc1 = _linear_of(b, "linear_fc1", hidden, 2 * inner if gated else inner)
     fc2 = _linear_of(b, "linear_fc2", inner, hidden)
