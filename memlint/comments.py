@@ -83,10 +83,13 @@ def _real_comments(text: str, kind: Kind) -> set[tuple[int, int]] | None:
 
 
 def _python_comments(text: str) -> set[tuple[int, int]] | None:
+    before = text[: text.rfind(MARKER)]
+    if '"' not in before and "'" not in before:
+        return None  # No string has begun: whatever starts with # is a comment.
     import tokenize
 
     starts: set[tuple[int, int]] = set()
-    last = text[: text.rfind(MARKER)].count("\n") + 1
+    last = before.count("\n") + 1
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.start[0] > last:

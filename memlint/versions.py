@@ -90,7 +90,7 @@ def versions_for(path: str, pinned: Mapping[str, str | Pin] | None = None) -> Ve
 def pins_in(text: str, where: str) -> dict[str, Pin]:
     """The versions that a requirements text asks for: `pip install` lines, requirements, `pyproject.toml`, a conda file."""
     asked: dict[str, tuple[str, int]] = {}
-    for match in _REQUIREMENT.finditer(text):
+    for match in re.finditer(_REQUIREMENT, text, re.IGNORECASE):
         library, constraint = match.group(1).lower(), match.group(2).strip()
         exact = constraint.startswith(("==", "=")) and "*" not in constraint
         if library not in asked or (exact and not asked[library][0].startswith("=")):
@@ -103,9 +103,8 @@ def pins_in(text: str, where: str) -> dict[str, Pin]:
     return found
 
 
-_INSTALLED = re.compile(
-    r"(?<!#)(?<!# )[!%][ \t]*(?:uv[ \t]+)?pip3?[ \t]+install[^\n]*?(?=\\n|$|\",?$)|^# /// script$.*?^# ///$",
-    re.MULTILINE | re.DOTALL,
+_INSTALLED = (
+    r"(?<!#)(?<!# )[!%][ \t]*(?:uv[ \t]+)?pip3?[ \t]+install[^\n]*?(?=\\n|$|\",?$)|^# /// script$.*?^# ///$"
 )
 """`!pip install` of a notebook (also in its JSON), and the inline metadata of a script."""
 
@@ -115,7 +114,7 @@ def pins_inside(text: str) -> dict[str, Pin]:
     if "install" not in text and "# /// script" not in text:
         return {}
     found: dict[str, Pin] = {}
-    for match in _INSTALLED.finditer(text):
+    for match in re.finditer(_INSTALLED, text, re.MULTILINE | re.DOTALL):
         found |= {library: Pin(pin.version, "installed here") for library, pin in pins_in(match.group(), "").items()}
     return found
 
@@ -125,17 +124,16 @@ MAX_PARENTS = 8
 MAX_INCLUDES = 20
 
 _LIBRARIES = "|".join(sorted(NEWEST, key=len, reverse=True))
-_REQUIREMENT = re.compile(
+_REQUIREMENT = (
     rf"(?<![\w./-])({_LIBRARIES})(?:\[[\w, -]*\])?[\"']?\s*(?:=\s*[\"{{'](?:version\s*=\s*[\"'])?\s*)?"
-    r"((?:===|==|~=|>=|<=|!=|<|>|\^|~|=)?\s*v?\d[\w.*+-]*(?:\s*,\s*(?:==|~=|>=|<=|!=|<|>)\s*\d[\w.*+-]*)*)",
-    re.IGNORECASE,
+    r"((?:===|==|~=|>=|<=|!=|<|>|\^|~|=)?\s*v?\d[\w.*+-]*(?:\s*,\s*(?:==|~=|>=|<=|!=|<|>)\s*\d[\w.*+-]*)*)"
 )
-_LOCKED = re.compile(
+_LOCKED = (
     rf"""name\s*=\s*"({_LIBRARIES})"\s*\nversion\s*=\s*"([^"]+)\"|"({_LIBRARIES})":\s*\{{[^{{}}]*?"version":\s*"=*([^"]+)\""""
 )
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock")
-_ASKING = re.compile(r"requirements.*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)|Pipfile|environment.*\.ya?ml|conda.*\.ya?ml"
-                     r"|(?:.*\.)?Dockerfile(?:\..*)?", re.IGNORECASE)  # fmt: skip
+_ASKING = (r"requirements.*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)|Pipfile|environment.*\.ya?ml|conda.*\.ya?ml"
+           r"|(?:.*\.)?Dockerfile(?:\..*)?")  # fmt: skip
 
 
 @cache
@@ -158,9 +156,9 @@ def _pins_here(folder: Path) -> Iterator[tuple[str, Pin]]:
         return
     for name in _LOCKS:
         if name in names:
-            for match in _LOCKED.finditer(_text(folder / name)):
+            for match in re.finditer(_LOCKED, _text(folder / name)):
                 yield match.group(1) or match.group(3), Pin(match.group(2) or match.group(4), name)
-    requirements = [name for name in names if _ASKING.fullmatch(name)]
+    requirements = [name for name in names if re.fullmatch(_ASKING, name, re.IGNORECASE)]
     # `requirements.txt` before `requirements-dev.txt`, either before pyproject's ranges
     for name in sorted(requirements, key=lambda item: (not item.startswith("requirements"), len(item))):
         yield from _included(folder / name, {folder / name})

@@ -227,20 +227,25 @@ def _rebuilt(tree: ast.Module) -> Found:
     for loop in ast.walk(tree):
         if not isinstance(loop, (ast.For, ast.AsyncFor)):
             continue
+        loads = [s for s in loop.body if isinstance(s, ast.Assign) and _loads_model(s.value)]
+        if not loads:
+            continue
         inside = list(_statements(loop.body))
         calls = [call for statement in inside for call in _calls(statement)]
         if any(isinstance(statement, ast.Delete) for statement in inside):
             continue
         if not any(_name(call.func) in ("train", "fit") and not call.args for call in calls):
             continue
-        for statement in loop.body:
-            loaded = statement.value if isinstance(statement, ast.Assign) else None
-            if isinstance(loaded, ast.Call) and _name(loaded.func) == "from_pretrained" and _is_model(loaded.func):
-                name = ast.unparse(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-                if not _let_go(inside, name):
-                    message = f"{name} of the round before is still there while the next one is loaded and trained: del it first"
-                    yield "model-built-in-loop", message, statement
-                    break
+        for load in loads:
+            name = ast.unparse(load.targets[0])
+            if not _let_go(inside, name):
+                message = f"{name} of the round before is still there while the next one is loaded and trained: del it first"
+                yield "model-built-in-loop", message, load
+                break
+
+
+def _loads_model(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and _name(value.func) == "from_pretrained" and _is_model(value.func)
 
 
 def _is_model(function: ast.expr) -> bool:

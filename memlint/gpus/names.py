@@ -86,7 +86,7 @@ def _index() -> dict[str, tuple[Gpu, ...]]:
 def _keys(gpu: Gpu) -> Iterator[str]:
     for name in (gpu.name, *gpu.aliases):
         text = name.lower().replace("-", " ").replace("/", " ")
-        for reading in (text, re.sub(BRACKETS, " ", text)):
+        for reading in dict.fromkeys((text, re.sub(BRACKETS, " ", text))):
             words = _words(re.sub(SIZE, " ", reading))
             if words:
                 yield "".join(words)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from itertools import accumulate, chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from memlint.memory.timeline import Events
@@ -134,17 +134,24 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
 def cut(events: Events) -> tuple[list[int], list[int], list[int]]:
     """The large events of loading, of the optimizer states, and of a step."""
     sizes, stream = events.sizes, events.stream
-    large = [event if sizes[abs(event)] > SMALL else 0 for event in stream]
-    parts = (slice(0, events.states_begin), slice(events.states_begin, events.step_begins), slice(events.step_begins, None))
-    loading, states, steady = (list(filter(None, large[part])) for part in parts)
+    bounds = (0, events.states_begin, events.step_begins, len(stream))
+    loading, states, steady = (
+        [event for event in stream[begin:end] if sizes[event if event > 0 else -event] > SMALL]
+        for begin, end in pairwise(bounds)
+    )
     return loading, states, steady
 
 
 def small_bytes(events: Events) -> int:
     """The most that small requests hold together."""
-    sizes = events.sizes
-    steps = (sizes[event] if event > 0 else -sizes[-event] for event in events.stream if sizes[abs(event)] <= SMALL)
-    return max(accumulate(steps), default=0)
+    held = most = 0
+    for event in events.stream:
+        size = events.sizes[event] if event > 0 else -events.sizes[-event]
+        if -SMALL <= size <= SMALL:
+            held += size
+            if held > most:
+                most = held
+    return most
 
 
 def _release(cached: list[tuple[int, int, _Block]]) -> int:

@@ -13,7 +13,6 @@ from memlint.memory.checkpointing import checkpointed, plain
 from memlint.memory.evaluation import evaluate
 from memlint.memory.families import page_of
 from memlint.memory.families.model import Model
-from memlint.memory.families.vision import described_tower
 from memlint.memory.machine import Machine, start
 from memlint.memory.reduction import bucket, gathered_gradients, gathered_outputs, gradient_buffers, step_in_backward
 from memlint.memory.setup import Setup
@@ -47,6 +46,8 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     framework = "megatron" if setup.sharding.strategy == "megatron" else setup.stack.framework
     model = page_of(architecture.model_type, framework)(builder, architecture, layers)
     if setup.media.tower:
+        from memlint.memory.families.vision import described_tower  # few models have one
+
         described_tower(builder, setup.media.tower)
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
