@@ -7,7 +7,9 @@ from pathlib import PurePosixPath
 
 from memlint.source import Kind, Source
 
-LAUNCH = re.compile(r"\bpython|torchrun|accelerate|deepspeed|\bswift\b|llamafactory|axolotl|\btune run|litgpt|\btrl\b|unsloth train")
+LAUNCH = re.compile(
+    r"\bpython|torchrun|accelerate|deepspeed|\bswift\b|llamafactory|axolotl|\btune run|litgpt|\btrl\b|unsloth train"
+)
 COMMANDS = re.compile(r"^[ \t-]*(?:run|script|commands?|args)[ \t]*:", re.MULTILINE)
 
 

@@ -65,7 +65,6 @@ class Notebook:
         end = max(span.end_line - first + 1, 0) if span.end_line else 0
         return Span(span.path, span.line - first + 1, span.column, end, span.end_column, self._cells[index])
 
-
     def python_cells(self) -> Iterator[tuple[int, str]]:
         """Each Python cell: its first line in `program`, and its text."""
         lines = self.program.split("\n")
