@@ -12,6 +12,7 @@ from memlint.fixes import Proposal
 from memlint.fixes import plan as make_plan
 from memlint.gpus import Gpu, all_gpus
 from memlint.report.estimate import Answer, Planned, needs_plan, render_full, render_json, render_markdown
+from memlint.report.excerpt import error_line
 from memlint.report.style import Style, for_stream
 from memlint.source import ReadError
 
@@ -33,14 +34,14 @@ def run(arguments: Sequence[str]) -> int:
     for path in inputs.files:
         found = session.read(path)
         assessed, broken = session.assess(found)
-        if counts:
-            for assessment in assessed:
-                _scale(assessment, counts, options.format)
-            errors += [*found.errors, *broken] if path in inputs.named else broken
+        errors += [*session.troubles(found), *broken] if path in inputs.named else broken
+        if not counts:
+            answers += [answer(assessment) for assessment in assessed]
             continue
-        answers += [answer(assessment) for assessment in assessed]
-        errors += [*found.errors, *broken] if path in inputs.named else broken
+        for assessment in assessed:
+            _scale(assessment, counts, options.format)
     if counts:
+        sys.stderr.writelines(f"{error_line(error, for_stream(sys.stderr))}\n" for error in errors)
         return 2 if errors else 0
     for name, file in options.format or [("full", None)]:
         style = Style() if file else for_stream(sys.stdout)

@@ -113,7 +113,7 @@ def _collect(inputs: Inputs, session: Session) -> _Collected:
         group.assessments += assessed
         collected.assessments += assessed
         if path in inputs.named:
-            collected.errors += found.errors or ([] if found.runs else session.malformed(path))
+            collected.errors += session.troubles(found)
         else:
             group.findings += [_unreadable(error) for error in found.errors]
         collected.errors += broken

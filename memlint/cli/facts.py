@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
     for path in inputs.files:
         found = session.read(path)
         runs += found.runs
-        errors += found.errors if path in inputs.named else ()
+        errors += session.troubles(found) if path in inputs.named else ()
         if found.runs:
             versions.update(dict.fromkeys(_in_force(path, found)))
     for name, file in options.format or [("full", None)]:

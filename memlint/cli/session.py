@@ -85,6 +85,10 @@ class Session:
         error = malformed(path, self.project_for(path, self.settings_for(path)))
         return [error] if error else []
 
+    def troubles(self, found: Read) -> list[ReadError]:
+        """What was wrong with a file that was named."""
+        return [*found.errors] or ([] if found.runs else self.malformed(found.path))
+
     def root_of(self, path: str) -> Path:
         """The folder that paths in baselines and fingerprints are relative to: the repository's, else where we are."""
         project = self.project_for(path, self.settings_for(path))

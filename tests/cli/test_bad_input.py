@@ -72,6 +72,8 @@ NAMED: dict[str, tuple[str, bytes, str]] = {
     "binary": ("train.yaml", b"\x00\x01\x02" * 100, "train.yaml:1:1: binary file"),
     "not utf-8": ("train.yaml", b"base_model: caf\xe9\nmicro_batch_size: 1\n", "train.yaml:1:1: not valid UTF-8 text"),
     "broken yaml": ("train.yaml", b"base_model: [gpt2\nmicro_batch_size: 1\n", "train.yaml:"),
+    "broken yaml of something else": ("bad.yaml", b"a: [1\nb: 2\n", "bad.yaml:"),
+    "syntax error in something else": ("bad.py", b"def f(:\n", "bad.py:1"),
     "broken json": ("ds_config.json", b'{"train_micro_batch_size_per_gpu": 1,, }', "ds_config.json:1"),
     "other kind": ("notes.txt", b"hello\n", "notes.txt:1:1: not a file that memlint reads"),
 }
