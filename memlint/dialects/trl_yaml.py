@@ -7,6 +7,7 @@ the reader of the script decides and calls `facts` with the right class.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from memlint.dialects import hf_arguments, trl
@@ -15,7 +16,7 @@ from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, given
 from memlint.dialects.from_pretrained import load_facts
 from memlint.dialects.fsdp import with_linked
-from memlint.facts import Fact, fixed
+from memlint.facts import Fact, fixed, unknown
 from memlint.read.document import Document
 
 NAME = "trl_yaml"
@@ -29,6 +30,12 @@ _FOREIGN = frozenset({"finetuning_type", "stage", "cutoff_len", "template", "bas
 _TRL_ONLY = frozenset({"dataset_mixture", "dataset_name", "max_length", "max_seq_length", "packing", "beta", "use_peft", "lora_r",
                        "chat_template", "dataset_mixer", "num_generations", "loss_type", "dataset_num_proc", "model_init_kwargs",
                        "reward_funcs", "max_completion_length", "max_prompt_length", "dataset_text_field"})  # fmt: skip
+
+
+_ADAPTER_WORDS = re.compile(r"lora|peft|train_mode|finetun", re.IGNORECASE)
+_TRL_ADAPTER = frozenset({"use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_parameters",
+                          "lora_modules_to_save", "lora_task_type", "use_rslora", "use_dora"})  # fmt: skip
+"""TRL's own words for an adapter (`ModelConfig`, TRL 1.16)."""
 
 
 def recognise(document: Document) -> str | None:
@@ -63,6 +70,11 @@ def facts(native: Native, context: Context | None = None, class_name: str | None
         result = trl.trl_arguments(chosen, native, versions) | trl.model_config(native, versions)
         result["framework.name"] = fixed("trl")
         result["reference_model"] = trl.reference_model(chosen, native, result.get("adapter.method"), versions)
+    foreign = sorted(name for name in names - _TRL_ADAPTER if _ADAPTER_WORDS.search(name))
+    if class_name is None and foreign:
+        # A script of the user's own reads this file (`parse_json_file`) and makes the adapter of its own arguments.
+        reason = f"{foreign[0]} is no argument of {result['framework.name'].value}: the script that reads this file decides"
+        result |= {key: unknown(reason) for key in ("adapter.method", "quantization.method")}
     result |= linked(given(native, "deepspeed"), result, context)
     context.note(hf_arguments.problems(native))
     return result

@@ -30,7 +30,7 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
         else:
             together[fact.decided_by or key].append(key)
     run = run.with_facts(decided) if decided else run
-    options = [_options(run, keys) for keys in together.values()]
+    options = [_options(run, keys) for keys in together.values()] + _adapters(run)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
@@ -43,6 +43,20 @@ def _options(run: TrainingRun, keys: list[str]) -> list[dict[str, Any]]:
     """The joint values of facts that one condition decides."""
     count = max(len(run.facts[key].choices) for key in keys)
     return [{key: (c := run.facts[key].choices)[min(index, len(c) - 1)] for key in keys} for index in range(count)]
+
+
+def _adapters(run: TrainingRun) -> list[list[dict[str, Any]]]:
+    """Whether an adapter that the script decides about by means that were not understood exists: everything may be trained, or a LoRA
+    on a base that may be quantized."""
+    if not _unknown(run, "adapter.method"):
+        return []
+    packed = {"quantization.method": "bnb_4bit"} if _unknown(run, "quantization.method") else {}
+    return [[{"adapter.method": "none"}, {"adapter.method": "lora", **packed}]]
+
+
+def _unknown(run: TrainingRun, key: str) -> bool:
+    fact = run.facts.get(key)
+    return fact is not None and fact.status is Status.UNKNOWN
 
 
 def _loaded(run: TrainingRun, architecture: Architecture) -> list[TrainingRun]:

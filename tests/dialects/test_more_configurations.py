@@ -11,7 +11,7 @@ import pytest
 from memlint.dialects import by_name, read_config
 from memlint.dialects.settle import settle
 from memlint.extract import extract
-from memlint.facts import Extraction, Fact, TrainingRun, fixed
+from memlint.facts import Extraction, Fact, Status, TrainingRun, fixed
 from memlint.source import Kind, Source
 
 
@@ -457,3 +457,16 @@ def test_other_files_give_nothing(path: str) -> None:
     found = read(OTHERS[path], path)
     assert found.runs == ()
     assert [error.path for error in found.errors] == (["broken.toml"] if path == "broken.toml" else [])
+
+
+def test_words_of_another_script_leave_the_adapter_open(tmp_path: Path) -> None:
+    """Firefly's `parse_json_file` settings: `lora_rank` is no argument of TRL, so the script behind it makes the adapter."""
+    file = tmp_path / "sft.json"
+    file.write_text(
+        '{"model_name_or_path": "meta-llama/Llama-2-13b-hf", "per_device_train_batch_size": 2, "learning_rate": 2e-4, '
+        '"max_seq_length": 1024, "lora_rank": 64, "gradient_checkpointing": true, "fp16": true}',
+        encoding="utf-8",
+    )
+    (run,) = extract(str(file)).runs
+    assert run.facts["adapter.method"].status is Status.UNKNOWN
+    assert "lora_rank" in run.facts["adapter.method"].reason
