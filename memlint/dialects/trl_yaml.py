@@ -16,7 +16,7 @@ from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, given
 from memlint.dialects.from_pretrained import load_facts
 from memlint.dialects.fsdp import with_linked
-from memlint.facts import Fact, fixed, unknown
+from memlint.facts import Fact, Status, fixed, unknown
 from memlint.read.document import Document
 
 NAME = "trl_yaml"
@@ -74,7 +74,9 @@ def facts(native: Native, context: Context | None = None, class_name: str | None
     if class_name is None and foreign:
         # A script of the user's own reads this file (`parse_json_file`) and makes the adapter of its own arguments.
         reason = f"{foreign[0]} is no argument of {result['framework.name'].value}: the script that reads this file decides"
-        result |= {key: unknown(reason) for key in ("adapter.method", "quantization.method")}
+        # What the file says in TRL's own words (`load_in_4bit`, `use_peft`) stays; a default of TRL's says nothing about that script.
+        keys = ("adapter.method", "quantization.method")
+        result |= {key: unknown(reason) for key in keys if key not in result or result[key].status is Status.DEFAULT}
     result |= linked(given(native, "deepspeed"), result, context)
     context.note(hf_arguments.problems(native))
     return result

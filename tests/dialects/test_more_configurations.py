@@ -470,3 +470,10 @@ def test_words_of_another_script_leave_the_adapter_open(tmp_path: Path) -> None:
     (run,) = extract(str(file)).runs
     assert run.facts["adapter.method"].status is Status.UNKNOWN
     assert "lora_rank" in run.facts["adapter.method"].reason
+    assert run.facts["quantization.method"].status is Status.UNKNOWN
+    file.write_text(file.read_text(encoding="utf-8").replace("{", '{"load_in_4bit": true, ', 1), encoding="utf-8")
+    (run,) = extract(str(file)).runs
+    assert values(run, "quantization.method") == ("bnb_4bit",)
+    file.write_text(file.read_text(encoding="utf-8").replace("max_seq_length", "max_steps"), encoding="utf-8")
+    (run,) = extract(str(file)).runs  # nothing of TRL's is left: plain training arguments
+    assert run.facts["adapter.method"].status is Status.UNKNOWN
