@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from memlint.comments import ORIGIN
 from memlint.config import Settings
@@ -13,6 +12,7 @@ from memlint.gpus import Gpu, all_gpus, find
 from memlint.memory import CannotEstimate, Estimate, Interval
 from memlint.models import Architecture, Lookup, lookup
 from memlint.source import Kind, kind_of
+from memlint.typed import Any, NamedTuple
 
 FITS, TIGHT, DOES_NOT_FIT, UNKNOWN = "fits", "tight", "does_not_fit", "unknown"
 

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from memlint.source import Kind, Source
+from memlint.typed import NamedTuple
 
 MARKER = "memlint:"
 ORIGIN = "memlint comment"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from memlint.comments import comments_of
 from memlint.config_file import (
@@ -30,6 +29,7 @@ from memlint.config_file import (
     shown,
 )
 from memlint.source import Source
+from memlint.typed import Any, NamedTuple
 
 __all__ = [
     "ConfigError",

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+
+from memlint.typed import Any, NamedTuple
 
 FILES = ("memlint.toml", "pyproject.toml")
 

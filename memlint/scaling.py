@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from memlint.assess import Assessment, estimate_with
+from memlint.typed import Any, NamedTuple
 
 NODE = 8
 """GPUs of one node; more are more nodes."""

@@ -10,7 +10,8 @@ import re
 from bisect import bisect_right
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+
+from memlint.typed import NamedTuple
 
 MAX_BYTES = 8 * 1024 * 1024
 """Larger files are refused: a hand-written config or script is never that big, and the hook must stay quick."""

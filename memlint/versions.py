@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from memlint.facts import Fact, default
+from memlint.typed import NamedTuple
 
 
 class Pin(NamedTuple):

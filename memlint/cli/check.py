@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
 
 from memlint.cli.examine import examine, rules_for, with_effects
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
@@ -18,6 +17,7 @@ from memlint.report.result import CheckResult
 from memlint.report.style import Style, for_stream
 from memlint.rules import Finding, Severity
 from memlint.rules.baseline import FILE as BASELINE
+from memlint.typed import TextIO
 
 
 def parser() -> Parser:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 from memlint.cli.failure import Failure
 from memlint.config import Configs, Settings
+from memlint.typed import Any, NoReturn
 
 HELP_WIDTH = 78
 """Columns of `--help`: those of a terminal of 80."""

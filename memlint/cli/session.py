@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from memlint.assess import Assessment, assess, overridden, target
 from memlint.cli import internal_error
@@ -16,6 +15,7 @@ from memlint.config_file import ConfigError
 from memlint.extract import Project, extract, malformed
 from memlint.facts import TrainingRun
 from memlint.source import ReadError, Source
+from memlint.typed import NamedTuple
 
 STDIN = "-"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from memlint.facts import Fact, default, unknown
+from memlint.typed import Any
 from memlint.versions import Versions, version_key
 
 MISSING = object()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import Any
 
 from memlint.dialects.accepted import unknown_keys
 from memlint.dialects.context import Context, Dialect, Links
@@ -17,6 +16,7 @@ from memlint.facts import Extraction, Fact, Site, TrainingRun
 from memlint.read.document import Document, MappingNode, flatten
 from memlint.read.interpolate import interpolated, placeholders
 from memlint.source import Kind, ReadError, Source, Span
+from memlint.typed import Any
 
 CONFIGURATIONS: dict[str, frozenset[str]] = {
     "run_yaml": frozenset({"schema"}),

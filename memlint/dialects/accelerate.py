@@ -6,14 +6,13 @@ fragment of a run: the launcher's part.
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import engine_facts, linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 from memlint.versions import Versions
 
 NAME = "accelerate"

@@ -6,8 +6,6 @@ Weights are held in the training dtype (full fine-tuning has no fp32 master), `b
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.axolotl_settings import NOTE, Settings, refused
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
@@ -17,6 +15,7 @@ from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
 from memlint.facts import Fact, choices, default, fixed
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "axolotl"
 FRAGMENT = False

@@ -5,10 +5,9 @@ Read at axolotl 067b021c8b, `utils/schemas/{validation,peft}.py`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.derive import Native, given
 from memlint.facts import Fact, Problem, default
+from memlint.typed import Any
 
 NOTE = "axolotl 067b021c8b default"
 

@@ -6,11 +6,10 @@ quantization, stored as uint8, unless told otherwise.
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.facts import Fact, default, unknown
 from memlint.facts.keys import normalise
+from memlint.typed import Any
 from memlint.versions import Versions
 
 _METHODS = {

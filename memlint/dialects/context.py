@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 from memlint.dialects.derive import Facts, Native
 from memlint.facts import Fact, Problem, Site
 from memlint.read.document import Document
 from memlint.source import ReadError, Source
+from memlint.typed import Any, Protocol
 from memlint.versions import Versions
 
 

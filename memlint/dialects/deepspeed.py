@@ -7,12 +7,11 @@ Alone, the file is a fragment of a run. `"auto"` leaves a value to the HF integr
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, text
 from memlint.facts import Fact, Problem, Site, default, fixed, unknown
 from memlint.read.document import Document, flatten
+from memlint.typed import Any
 from memlint.versions import Versions
 
 NAME = "deepspeed"

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
-from typing import Any
 
 from memlint.facts import Fact, Origin, Status, choices, unknown
+from memlint.typed import Any
 
 MAX_COMBINATIONS = 64
 """More combinations of choices than this make the result unknown."""

@@ -5,12 +5,11 @@ Without a dtype, transformers 4 loads float32 and transformers 5 the checkpoint'
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.bitsandbytes import dtype, quantization_facts
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.facts import Fact, default, unknown
 from memlint.facts.keys import normalise
+from memlint.typed import Any
 from memlint.versions import Versions
 
 CHECKPOINT_DTYPE = "the checkpoint's own dtype"

@@ -7,12 +7,12 @@ and defaults. Call with the options stripped of the `fsdp_` prefix.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.facts import Fact, default
 from memlint.read.document import flatten
+from memlint.typed import Any
 
 _SHARDING = {
     "1": "full_shard", "full_shard": "full_shard", "2": "shard_grad_op", "shard_grad_op": "shard_grad_op",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, text
 from memlint.facts import Fact, default, fixed, unknown
+from memlint.typed import Any
 
 NAME = "fsdp_qlora"
 NOTE = "fsdp_qlora 05ed9f2 default"

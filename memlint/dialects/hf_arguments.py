@@ -6,13 +6,12 @@ Read in transformers 4.30.2 ... 5.24.0, `training_args.py` and `trainer.py`; the
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.defaults import default_fact, default_value
 from memlint.dialects.derive import Facts, Impossible, Native, boolean, derive, given, integer, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
 from memlint.facts import Fact, Problem, default, fixed
 from memlint.facts.keys import normalise
+from memlint.typed import Any
 from memlint.versions import Versions
 
 _PLAIN = (

@@ -5,11 +5,10 @@ Only files of the project count, looked up beside the configuration; what is not
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.facts import Fact
 from memlint.read.document import Document, flatten, plain
+from memlint.typed import Any
 
 MAX_FILES = 32
 """Files of one composition that are followed."""

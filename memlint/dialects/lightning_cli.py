@@ -6,13 +6,12 @@ Lightning's own; what the module and the data module make of theirs is in their 
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, derive, given, integer, soften, text
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "lightning_cli"
 FRAGMENT = False

@@ -5,12 +5,11 @@ One device trains without FSDP and without checkpointing; several shard with FSD
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, text
 from memlint.facts import Fact, Problem, choices, default, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "litgpt"
 FRAGMENT = False

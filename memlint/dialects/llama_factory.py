@@ -7,8 +7,6 @@ to float32 unless `pure_bf16`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects import hf_arguments, megatron
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
@@ -17,6 +15,7 @@ from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE
 from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, Problem, default, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "llama_factory"
 FRAGMENT = False

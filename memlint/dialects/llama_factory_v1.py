@@ -5,8 +5,6 @@ Read at LLaMA-Factory ff6d4d12ee, `v1/config/*.py`, `v1/core/base_trainer.py`, `
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, text
@@ -14,6 +12,7 @@ from memlint.dialects.peft import target_modules
 from memlint.facts import Fact, default, fixed
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "llama_factory_v1"
 FRAGMENT = False

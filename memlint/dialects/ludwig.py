@@ -5,13 +5,12 @@ Only what the file states and the plain schema defaults; how Ludwig picks dtypes
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, soften, text
 from memlint.facts import Fact, default, fixed
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "ludwig"
 FRAGMENT = False

@@ -7,11 +7,11 @@ optimizer/optimizer_config}.py`. A flag is a setting's name with dashes. The mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.facts import Fact, default, fixed, unknown
+from memlint.typed import Any
 
 NAME = "megatron"
 NOTE = "Megatron-LM d98e8a64dd default"

@@ -6,14 +6,13 @@ decided by the recipe that the launch names, so it is not known here.
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects import megatron
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, derive, given, integer, number, text
 from memlint.dialects.fsdp import nested
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "megatron_bridge"
 FRAGMENT = False

@@ -7,7 +7,6 @@ Read at ms-swift 3602360a56: `swift/arguments/*`, `swift/trainers/arguments.py`,
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from memlint.dialects import hf_arguments, megatron
 from memlint.dialects.bitsandbytes import dtype
@@ -19,6 +18,7 @@ from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "ms_swift"
 FRAGMENT = False

@@ -7,7 +7,6 @@ Read at NeMo 8cfedd7203: `nemo/lightning/pytorch/strategies/megatron_strategy.py
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from memlint.dialects import megatron
 from memlint.dialects.context import Context
@@ -15,6 +14,7 @@ from memlint.dialects.derive import Facts, Native, derive, given, integer, numbe
 from memlint.dialects.fsdp import nested
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "nemo"
 FRAGMENT = False

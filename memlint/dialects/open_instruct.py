@@ -6,12 +6,11 @@ launcher.
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, text
 from memlint.facts import Fact, default, fixed
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "open_instruct"
 FRAGMENT = False

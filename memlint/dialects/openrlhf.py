@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, text
 from memlint.facts import Fact, default, fixed
+from memlint.typed import Any
 
 NAME = "openrlhf"
 NOTE = "OpenRLHF 3c3be623 default"

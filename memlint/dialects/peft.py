@@ -5,11 +5,10 @@ LoRA's defaults are data by version (`memlint/defaults/peft.json`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number
 from memlint.dialects.hf_arguments import Arguments
 from memlint.facts import Fact, default, unknown
+from memlint.typed import Any
 from memlint.versions import Versions
 
 METHODS = {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native
 from memlint.facts import Problem
 from memlint.facts.keys import KEYS, check
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "run_yaml"
 FRAGMENT = False

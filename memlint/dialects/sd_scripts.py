@@ -7,12 +7,12 @@ Read at sd-scripts 48d368fa: `library/{train_util,config_util,deepspeed_utils}.p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, rename, text
 from memlint.facts import Fact, Problem, choices, default, fixed, unknown
 from memlint.read.document import Document, MappingNode, flatten
+from memlint.typed import Any
 
 NAME = "sd_scripts"
 FRAGMENT = False

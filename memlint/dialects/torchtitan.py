@@ -6,12 +6,11 @@ Read at torchtitan 9810191bb^ (`config/job_config.py`, the last with TOML; 2024 
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, rename, text
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "torchtitan"
 FRAGMENT = False

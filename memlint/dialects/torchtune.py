@@ -7,12 +7,12 @@ Components are named by `_component_`. The model builder's name carries the size
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, rename, text
 from memlint.facts import Fact, Problem, default, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "torchtune"
 FRAGMENT = False

@@ -6,8 +6,6 @@ Read in trl 0.7.11 ... 1.16.0 (`trainer/*_config.py`, `trainer/*_trainer.py`, `t
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.defaults import MISSING
 from memlint.dialects import hf_arguments
 from memlint.dialects.bitsandbytes import quantization_facts
@@ -17,6 +15,7 @@ from memlint.dialects.hf_arguments import Arguments, expanded, training_argument
 from memlint.dialects.peft import adapter_facts
 from memlint.facts import Fact, default, unknown
 from memlint.facts.keys import normalise
+from memlint.typed import Any
 from memlint.versions import Versions
 
 OBJECTIVES = {

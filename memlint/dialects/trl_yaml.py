@@ -8,7 +8,6 @@ the reader of the script decides and calls `facts` with the right class.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from memlint.dialects import hf_arguments, trl
 from memlint.dialects.context import Context
@@ -18,6 +17,7 @@ from memlint.dialects.from_pretrained import load_facts
 from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, Status, fixed, unknown
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "trl_yaml"
 FRAGMENT = False

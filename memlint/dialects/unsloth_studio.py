@@ -6,12 +6,11 @@ SFTTrainer on a model loaded by `FastLanguageModel`; a full fine-tuning is never
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
 from memlint.facts import Fact, Problem, choices, default, fixed
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "unsloth_studio"
 FRAGMENT = False

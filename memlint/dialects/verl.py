@@ -5,13 +5,12 @@ Read at verl b178a3cd56: `verl/trainer/config/*.yaml`, `verl/trainer/fsdp_sft_tr
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, text
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
+from memlint.typed import Any
 
 NAME = "verl"
 FRAGMENT = False

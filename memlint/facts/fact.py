@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, NamedTuple
 
 from memlint.source import Span
+from memlint.typed import Any, NamedTuple
 
 
 class Status(str, Enum):

@@ -7,7 +7,8 @@ by `run.yaml`, by the rule language and by the JSON output.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+
+from memlint.typed import Any, NamedTuple
 
 
 class Key(NamedTuple):

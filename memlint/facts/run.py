@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from memlint.facts.fact import Fact, fixed, unknown
 from memlint.source import ReadError, Span
+from memlint.typed import Any, NamedTuple
 
 
 class Site(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, estimate_with, judge
 from memlint.extract import extract
@@ -16,6 +15,7 @@ from memlint.fixes.verify import find, holds, says
 from memlint.project import Project
 from memlint.rules.finding import Confidence, Finding, Fix, Safety
 from memlint.source import Source
+from memlint.typed import Any
 
 MAX_ROUNDS = 10
 """Fixing and linting again stops here; what has not settled by then is left as it was."""

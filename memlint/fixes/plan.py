@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, estimate_with, judge
 from memlint.fixes.steps import Step, steps_for
 from memlint.memory.result import Estimate
 from memlint.rules.finding import Safety
+from memlint.typed import Any
 
 MAX_STEPS = 3
 MAX_ESTIMATES = 100

@@ -13,11 +13,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from memlint.facts import Site
 from memlint.fixes.edit import Edit, apply
 from memlint.source import Places, Source, Span
+from memlint.typed import Any
 
 
 def set_arguments(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 from memlint.facts import Site
 from memlint.fixes.edit import Edit, apply
 from memlint.read.shell.parse import parse
 from memlint.read.shell.syntax import ShellError, Simple, Word
 from memlint.source import Places, Source, Span
+from memlint.typed import Any
 
 LAUNCH_WORDS = {"accelerate": "launch"}
 """Dialects whose flags belong to the launcher, before the script, and the word after which they go."""

@@ -6,13 +6,13 @@ Every way of writing a change is a candidate, in order of preference; `verify` d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
 
 from memlint.dialects import by_name
 from memlint.facts import Fact, Site, TrainingRun
 from memlint.fixes.edit import Edit, apply
 from memlint.project import Project
 from memlint.source import Kind, ReadError, Source, Span
+from memlint.typed import Any, Protocol
 
 KINDS = {"yaml": Kind.YAML, "json": Kind.JSON, "toml": Kind.TOML, "python": Kind.PYTHON, "shell": Kind.SHELL}
 

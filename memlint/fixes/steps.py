@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from memlint.assess import Assessment
 from memlint.facts import TrainingRun
 from memlint.gpus import Gpu
 from memlint.rules.finding import Safety
+from memlint.typed import Any
 
 ADAM = {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adam", "adam_torch", "adamw_anyprecision"}
 """Optimizers with two 32-bit states a parameter that bitsandbytes has in 8 bit."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.facts import Site
 from memlint.fixes.edit import Edit, apply, between
 from memlint.read.document import Document, MappingNode, Node, Scalar, SequenceNode, plain
 from memlint.read.tomldoc import read_toml
 from memlint.source import Kind, Places, ReadError, Source, Span
+from memlint.typed import Any
 
 
 def set_key(path: str, text: str, key: str, value: Any) -> tuple[Edit, ...] | None:

@@ -8,10 +8,10 @@ moves means that the edit hit something shared, and the edit is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from memlint.facts import Extraction, Fact, Status, TrainingRun
 from memlint.facts.keys import normalise
+from memlint.typed import Any
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "batch.micro_batch_size": ("eval.batch_size",),

@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from memlint.fixes.yaml_tree import Tree, typed
 from memlint.source import Places
+from memlint.typed import Any
 
 
 @dataclass(frozen=True, slots=True)

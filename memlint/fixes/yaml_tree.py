@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import yaml
+
+from memlint.typed import Any
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from memlint.facts import Site
 from memlint.fixes.edit import Edit, apply, between
 from memlint.fixes.yaml_text import Style, meaning, nested
 from memlint.fixes.yaml_tree import ALIAS, MAPPING, SCALAR, SEQUENCE, Node, Tree, descend, parse, typed
 from memlint.source import Places, Source, Span
+from memlint.typed import Any
 
 
 def set_key(path: str, text: str, pointer: str, key: str, value: Any, line: int = 1, near: int = -1) -> tuple[Edit, ...] | None:

@@ -8,10 +8,10 @@ PyTorch and what rides on it: `accelerators`, `engines`, `parallel`, `contexts`,
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
 
 from memlint.facts import Extraction
 from memlint.source import ReadError, Source
+from memlint.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memlint.read.pyeval.machine import Launch

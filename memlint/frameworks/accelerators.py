@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.dialects import deepspeed
 from memlint.dialects.derive import derive
 from memlint.facts import Fact, Origin, Site, Status, default, fixed, unknown
@@ -17,6 +15,7 @@ from memlint.read.document import flatten
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Array, Instance, Table, possible
 from memlint.source import Span
+from memlint.typed import Any
 
 
 def complete(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.defaults import default_fact, field_names
 from memlint.dialects.trl import OBJECTIVES
 from memlint.facts import Fact, Status, fixed
@@ -12,6 +10,7 @@ from memlint.frameworks.native import arguments
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import REST, Call, Instance, Symbol, Table
 from memlint.source import Span
+from memlint.typed import Any
 from memlint.versions import Versions
 
 ARGUMENT_CLASSES = frozenset(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.facts import Fact, default, fixed
 from memlint.frameworks.native import plain
 from memlint.frameworks.state import Collected, Tokenization
 from memlint.read.pyeval.values import Call, distinct, merge, possible
 from memlint.source import Span
+from memlint.typed import Any
 
 MAX_LENGTH = 10_000_000
 """Longer is `model_max_length` meaning no limit."""

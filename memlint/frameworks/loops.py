@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from memlint.dialects.from_pretrained import load_dtype
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
@@ -26,6 +25,7 @@ from memlint.frameworks.runs import finish
 from memlint.frameworks.state import Collected, Event, instances
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.values import Class, Instance, Opaque, merge, possible
+from memlint.typed import Any
 
 MAX_ACCUMULATION = 4096
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from memlint.dialects.bitsandbytes import quantization_facts
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE, load_dtype, load_facts, objective
@@ -16,6 +15,7 @@ from memlint.frameworks.state import instances
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible, weaken
 from memlint.source import Span
+from memlint.typed import Any
 from memlint.versions import Versions
 
 MODEL = Symbol("memlint.model")

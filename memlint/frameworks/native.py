@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.facts import Fact, Status, unknown
 from memlint.read.pyeval.values import ABSENT, Array, Class, Function, Instance, Object, Symbol, Table, constant, distinct
 from memlint.source import Span
+from memlint.typed import Any
 
 MAX_DEPTH = 6
 

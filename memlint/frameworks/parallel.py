@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.facts import Fact, Origin, Status, default, fixed
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import plain
 from memlint.read.pyeval.values import Function, Instance, Native, Symbol, possible
+from memlint.typed import Any
 
 _WRAPPERS = {
     "DistributedDataParallel": "ddp", "DDP": "ddp", "DataParallel": "dp", "FullyShardedDataParallel": "fsdp1", "FSDP": "fsdp1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.dialects import deepspeed
 from memlint.dialects.derive import derive
@@ -25,6 +24,7 @@ from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.argument_parsers import FROM_WORDS
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Symbol, Table, possible, weaken
+from memlint.typed import Any
 
 _HF = ("model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init")
 _ORDERS: dict[str, tuple[str, ...]] = {

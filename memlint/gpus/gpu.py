@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+
+from memlint.typed import NamedTuple
 
 DATA = Path(__file__).parent / "data" / "gpus.json"
 

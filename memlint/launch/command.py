@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from memlint.facts import Fact
 from memlint.source import Span
+from memlint.typed import NamedTuple
 
 
 class Command(NamedTuple):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from memlint.dialects import by_name, kind_of_document, recognise
 from memlint.dialects.accelerate import launcher_facts
@@ -21,6 +20,7 @@ from memlint.launch.words import arguments, options, text
 from memlint.project import Project
 from memlint.read.document import Document, flatten
 from memlint.read.interpolate import interpolated
+from memlint.typed import Any, NamedTuple
 from memlint.versions import versions_for
 
 TRL_COMMANDS = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from memlint.facts import Fact, Origin, TrainingRun
 from memlint.source import Span
+from memlint.typed import Protocol
 
 
 class Origins(Protocol):

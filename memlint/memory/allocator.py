@@ -12,9 +12,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from itertools import chain, pairwise
-from typing import NamedTuple
 
 from memlint.memory.timeline import Events
+from memlint.typed import NamedTuple
 
 MIB = 1 << 20
 SMALL = MIB

@@ -7,11 +7,10 @@ storages. Every core returns a contiguous (batch, sequence, heads * head_dim) te
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from memlint.memory import ops
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
+from memlint.typed import NamedTuple
 
 
 class Shape(NamedTuple):

@@ -6,10 +6,9 @@ in the research notes of this project (`docs/accuracy.md` cites them), never a r
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from memlint.facts import TrainingRun
 from memlint.memory.setup import Setup
+from memlint.typed import NamedTuple
 
 
 class Effect(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
@@ -18,6 +17,7 @@ from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
 from memlint.memory.scenarios import scenarios
 from memlint.memory.setup import Setup, setup_of
 from memlint.models.architecture import Architecture
+from memlint.typed import NamedTuple
 
 DEFAULT_CONTEXT = (300 << 20, 520 << 20, 900 << 20)
 """CUDA context and libraries of one process on an unknown card: 520 MiB in pytorch/pytorch#151030; 135 MiB on a T4 and over 1 GiB by

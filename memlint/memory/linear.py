@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from memlint.memory import ops
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import Grads, Parameter, Storage, Tensor
+from memlint.typed import NamedTuple
 
 
 class Quantised(NamedTuple):

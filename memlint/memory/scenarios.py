@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import islice, product
-from typing import Any
 
 from memlint.facts import Fact, Status, TrainingRun, fixed
 from memlint.gpus.gpu import Gpu
 from memlint.memory.versions import stack_of
 from memlint.models.architecture import Architecture
+from memlint.typed import Any
 
 MOST = 16
 """Combinations looked at; beyond that the first ones bound the estimate."""

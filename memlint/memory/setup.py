@@ -7,7 +7,6 @@ A fact that nothing states takes the default named here; every such default is l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
@@ -16,6 +15,7 @@ from memlint.memory.result import CannotEstimate
 from memlint.memory.sharding import FSDP, Sharding, sharding_of
 from memlint.memory.versions import Stack, stack_of
 from memlint.models.architecture import Architecture
+from memlint.typed import Any, NamedTuple
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "float64": 8}
 

@@ -9,11 +9,11 @@ done), `distributed/fsdp/_fully_shard/` (FSDP2: the same, one gather ahead), Dee
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from memlint.facts import TrainingRun
 from memlint.memory.tensor import HALF
 from memlint.memory.versions import ACCELERATE_TRAINERS, stack_of
+from memlint.typed import NamedTuple
 
 ZERO = ("zero1", "zero2", "zero3")
 FSDP = ("fsdp1", "fsdp2")

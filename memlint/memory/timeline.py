@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import NamedTuple
 
 from memlint.memory.tensor import Ledger
+from memlint.typed import NamedTuple
 
 SIMULATED = 5
 FIRST = "first_"

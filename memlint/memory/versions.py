@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from memlint.facts import TrainingRun
+from memlint.typed import NamedTuple
 
 ACCELERATE_TRAINERS = {
     "transformers", "hf_trainer", "trl", "axolotl", "llama_factory", "llamafactory", "ms_swift", "ms-swift", "unsloth", "accelerate",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+
+from memlint.typed import Any, NamedTuple
 
 
 class Architecture(NamedTuple):

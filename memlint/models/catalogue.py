@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
 
 from memlint.models import table
 from memlint.models.architecture import Architecture
 from memlint.models.config import from_config
+from memlint.typed import Any, NamedTuple
 
 FILE = "catalogue.tsv"
 

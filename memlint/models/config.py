@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from memlint.models import table
 from memlint.models.architecture import Architecture
 from memlint.models.derive import derive
+from memlint.typed import Any
 
 DEFAULTS = "class_defaults.tsv"
 MAX_DEPTH = 4

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from memlint.typed import Any
 
 Config = Mapping[str, Any]
 

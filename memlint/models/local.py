@@ -6,7 +6,8 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from memlint.typed import Any
 
 MAX_BYTES = 2 * 1024 * 1024
 """A config.json is a few KB; label maps make some of them a few hundred."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from memlint.models import catalogue, local
 from memlint.models.architecture import Architecture
 from memlint.models.config import from_config, text_part
 from memlint.models.guess import same_family_and_size
+from memlint.typed import Any, NamedTuple
 
 TELL = (
     'name a directory with its config.json: [tool.memlint.models] "{id}" = "path/to/model"',

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from memlint.facts import Fact, Problem, fixed, unknown
 from memlint.source import ReadError, Span
+from memlint.typed import Any, NamedTuple
 
 MAX_DEPTH = 100
 """Deeper nesting is refused: no configuration needs it."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.facts import Fact, Status, default, unknown
+from memlint.typed import Any
 
 MAX_STEPS = 20
 """A longer chain of references is a cycle, for our purposes."""

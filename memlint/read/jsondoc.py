@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
 
 from memlint.facts import Problem
 from memlint.read.document import MAX_DEPTH, Document, Entry, MappingNode, Node, Scalar, SequenceNode
 from memlint.source import Places, ReadError, Source, Span
+from memlint.typed import Any, NoReturn
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMENT = re.compile(r"//[^\r\n]*|#[^\r\n]*|/\*.*?\*/", re.DOTALL)

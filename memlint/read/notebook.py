@@ -10,9 +10,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from memlint.source import ReadError, Source, Span
+from memlint.typed import Any, NamedTuple
 
 MAX_CELLS = 5000
 PYTHON_MAGICS = frozenset({"capture", "time", "timeit", "prun", "python", "python3", "pypy", "debug", "memit", "mprun"})

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
 
 from memlint.read.document import MAX_DEPTH, Document, Entry, MappingNode, Node, Scalar, SequenceNode
 from memlint.source import Places, ReadError, Source, Span
+from memlint.typed import Any, NoReturn
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _SPACE = re.compile(r"[ \t]*")

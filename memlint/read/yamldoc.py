@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import yaml
 
 from memlint.facts import Problem
 from memlint.read.document import MAX_DEPTH, Document, Entry, MappingNode, Node, Scalar, SequenceNode
 from memlint.source import Places, ReadError, Source, Span
+from memlint.typed import Any
 
 _PREFIX = "tag:yaml.org,2002:"
 _BOOLS = {"yes": True, "no": False, "true": True, "false": False, "on": True, "off": False}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from memlint.report.result import CheckResult, gravest_first, relative
 from memlint.report.style import Style
 from memlint.report.text import github_data, github_property, plain, xml
 from memlint.rules.finding import Finding
 from memlint.source import ReadError, Span
+from memlint.typed import Any
 
 DOCUMENTATION = "https://pypi.org/project/gpu-memlint/"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, Verdict
 from memlint.fixes import Proposal
@@ -16,6 +15,7 @@ from memlint.report.json import dump
 from memlint.report.style import Style
 from memlint.report.text import code, markdown, parameters, plain, size
 from memlint.source import ReadError
+from memlint.typed import Any, NamedTuple
 
 
 class Planned(NamedTuple):

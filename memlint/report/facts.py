@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from memlint.facts import Fact, Origin, Status, TrainingRun
 from memlint.report.excerpt import error_line, place
@@ -11,6 +10,7 @@ from memlint.report.json import dump
 from memlint.report.style import Style
 from memlint.report.text import plain
 from memlint.source import ReadError
+from memlint.typed import Any
 
 STATUS_COLOURS = {Status.FIXED: "32", Status.DEFAULT: "36", Status.CHOICES: "33", Status.UNKNOWN: "31"}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from memlint.report.result import CheckResult, Remedy
 from memlint.report.style import Style
 from memlint.rules.finding import Finding, Severity
 from memlint.source import ReadError, Span
+from memlint.typed import Any
 
 
 def render(result: CheckResult, style: Style) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from memlint.assess import Assessment
 from memlint.comments import code_cells
 from memlint.rules.finding import Finding, Fix, Read, Severity
 from memlint.source import ReadError, Span
+from memlint.typed import NamedTuple
 
 
 class TextEdit(NamedTuple):

@@ -7,7 +7,6 @@ replacements, and a fingerprint of our own (`memlint/v1`): `primaryLocationLineH
 from __future__ import annotations
 
 import json
-from typing import Any
 from urllib.parse import quote
 
 from memlint import __version__
@@ -18,6 +17,7 @@ from memlint.report.text import plain
 from memlint.rules import Rule, load_rules
 from memlint.rules.finding import Finding
 from memlint.source import ReadError, Span
+from memlint.typed import Any
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TextIO
+
+from memlint.typed import NamedTuple, TextIO
 
 SEVERITY_COLOURS = {"error": "1;31", "warning": "1;33", "info": "1;36"}
 VERDICT_COLOURS = {"fits": "32", "tight": "33", "does_not_fit": "31", "unknown": "2"}

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from memlint.config import ConfigError
 from memlint.rules.finding import Finding
+from memlint.typed import NamedTuple
 
 SCHEMA = "memlint.baseline.v1"
 FILE = ".memlint-baseline.json"

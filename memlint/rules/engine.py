@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from memlint.assess import Assessment
 from memlint.config import Settings
@@ -14,6 +13,7 @@ from memlint.rules.finding import Confidence, Finding, Fix, Label, ordered
 from memlint.rules.page import Rule
 from memlint.rules.scope import Facts, problems_of
 from memlint.source import Span
+from memlint.typed import Any
 
 _TERMS_OF_ESTIMATE = ("estimate", "verdict", "largest")
 

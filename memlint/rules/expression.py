@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+
+from memlint.typed import Any, NamedTuple, Protocol
 
 MAX_LENGTH = 2000
 MAX_DEPTH = 40

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
 
 from memlint.source import Source, Span
+from memlint.typed import Any, NamedTuple
 
 
 class Severity(str, Enum):

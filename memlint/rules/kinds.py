@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from enum import Enum
-from typing import Any, Protocol
 
 from memlint.rules.expression import CONSTANTS, Expression, ExpressionError, dotted, subject_of
+from memlint.typed import Any, Protocol
 
 
 class Kind(str, Enum):

@@ -16,11 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 from zlib import crc32
 
 from memlint.rules.expression import UNKNOWN, Expression, ExpressionError, Scope, parse
 from memlint.rules.finding import Confidence, Safety, Severity
+from memlint.typed import Any, NamedTuple
 
 SECTIONS = (
     "What it checks",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from memlint.assess import Assessment
 from memlint.facts import Problem, Status
 from memlint.rules.catalogue import claimed_problems
 from memlint.rules.terms import PROBLEM_MESSAGE, TERMS
+from memlint.typed import Any
 
 ANY_OTHER = "*"
 """`problem("*")`: a problem that no page of memlint names."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from memlint.assess import Assessment
 from memlint.comments import Comment, code_cells, comments_of
@@ -26,6 +25,7 @@ from memlint.rules.expression import UNKNOWN
 from memlint.rules.finding import Confidence, Finding, Fix, Read, Safety, Severity
 from memlint.rules.page import Rule
 from memlint.source import Kind, Source, Span
+from memlint.typed import NamedTuple
 
 UNUSED, INVALID = "MEM200", "MEM201"
 _DIRECTIVE = re.compile(r"(file-ignore|ignore)\s*\[([^\]]*)\]\s*(.*)$")

@@ -10,13 +10,13 @@ and `phase.<phase>` at their own peaks) and shares of the peak (`share.<componen
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from memlint.assess import UNKNOWN, Assessment, bf16_of, largest_micro_batch, largest_sequence
 from memlint.facts.keys import KEYS
 from memlint.memory import Estimate
 from memlint.memory.result import COMPONENTS
 from memlint.rules.kinds import Kind
+from memlint.typed import Any, NamedTuple
 
 QUANTITIES = ("allocated", "required", "reserved", "device", "needed")
 """`needed` is what a card must have for the run: required memory and the CUDA context."""

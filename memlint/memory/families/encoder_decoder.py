@@ -6,7 +6,6 @@ Read in transformers 5.24 `models/<type>/modeling_<type>.py`; they differ in whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -18,6 +17,7 @@ from memlint.memory.machine import Machine
 from memlint.memory.tensor import INT64, Parameter, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
+from memlint.typed import NamedTuple
 
 
 class Style(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -15,6 +14,7 @@ from memlint.memory.families.vision import Tower
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Tensor
+from memlint.typed import Any
 
 
 def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Tower:

@@ -7,7 +7,6 @@ residual additions stand, and in dropout.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -19,6 +18,7 @@ from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, Tensor
 from memlint.models.architecture import Architecture
+from memlint.typed import NamedTuple
 
 
 class Style(NamedTuple):

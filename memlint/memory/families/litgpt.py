@@ -6,7 +6,6 @@ Read in litgpt's repository at 8641822 (2023-10), a4aebcdd (2024-06) and in the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend, repeat_kv
@@ -17,6 +16,7 @@ from memlint.memory.linear import Linear, apply, matmul_weight
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
+from memlint.typed import NamedTuple
 
 LAYER_NORM = {"gpt_neox", "stablelm_alpha", "phi", "falcon", "gpt2", "stablelm"}
 PARALLEL = {"gpt_neox", "stablelm_alpha", "phi", "falcon"}

@@ -6,7 +6,6 @@ One page with the few switches in which the families differ, read in transformer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -19,6 +18,7 @@ from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, Parameter, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
+from memlint.typed import Any
 
 Norm = Callable[[Machine, Tensor], Tensor]
 

@@ -8,7 +8,6 @@ loop that takes each expert's tokens out and adds its result back (`index_add_`)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.build import Builder
@@ -21,6 +20,7 @@ from memlint.memory.linear import Linear, Stack, apply, stacked
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, INT64, Parameter, Tensor
 from memlint.models.architecture import Architecture
+from memlint.typed import Any, NamedTuple
 
 LOOPED = 8
 """Experts that transformers 4's loop is simulated with; each then stands for several, with as many tokens in all."""

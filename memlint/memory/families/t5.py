@@ -7,7 +7,6 @@ Read in transformers 5.24 `models/t5/modeling_t5.py`, `models/umt5/modeling_umt5
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -19,6 +18,7 @@ from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, HALF, INT64, Parameter, Tensor
 from memlint.models.architecture import Architecture
+from memlint.typed import NamedTuple
 
 Norm = Callable[[Machine, Tensor], Tensor]
 

@@ -6,7 +6,6 @@ Read in transformers 5.24 `models/<type>/modeling_<type>.py`: ViT, DeiT, DINOv2,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -17,6 +16,7 @@ from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Parameter, Tensor
 from memlint.models.architecture import Architecture
+from memlint.typed import Any, NamedTuple
 
 Norm = Callable[[Machine, Tensor], Tensor]
 

@@ -6,7 +6,6 @@ Read in transformers 5.24 `models/<type>/modeling_<type>.py`. The tower runs onl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from memlint.memory import ops
 from memlint.memory.build import Builder
@@ -21,6 +20,7 @@ from memlint.memory.result import CannotEstimate
 from memlint.memory.tensor import BYTE, Tensor
 from memlint.models import from_config
 from memlint.models.architecture import Architecture
+from memlint.typed import Any
 
 Projector = Callable[[Machine, Tensor], Tensor]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.environment import variable
@@ -31,6 +30,7 @@ from memlint.read.pyeval.values import (
     weaken,
 )
 from memlint.source import Span
+from memlint.typed import Any
 
 MAX_ALTERNATIVES = 8
 """Entries of a dict up to which an unknown key gives a closed set."""

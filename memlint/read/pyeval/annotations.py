@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import NamedTuple
 
 from memlint.facts import Fact
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, guessed
 from memlint.read.pyeval.values import Class, Field, Function, Opaque
 from memlint.source import Span
+from memlint.typed import NamedTuple
 
 
 class Kind(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from memlint.facts import Fact, Status, choices, fixed
 from memlint.read.pyeval.annotations import field_options
@@ -26,6 +25,7 @@ from memlint.read.pyeval.values import (
     opaque,
     weaken,
 )
+from memlint.typed import Any
 
 PARSERS = frozenset({"ArgumentParser", "ArgParser", "HfArgumentParser", "TrlParser", "H4ArgumentParser", "ArgumentParserPlus"})
 FROM_WORDS = frozenset({"parse_args_into_dataclasses", "parse_args_and_config"})

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from memlint.read.pyeval.machine import Flow, Halted, Machine
 from memlint.read.pyeval.values import opaque
+from memlint.typed import Any
 
 _REQUIRED = frozenset({"torch", "transformers", "datasets", "accelerate", "peft", "trl", "numpy", "tqdm", "lightning",
                        "pytorch_lightning", "unsloth"})  # fmt: skip

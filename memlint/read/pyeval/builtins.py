@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.machine import Halted, Machine
@@ -26,6 +25,7 @@ from memlint.read.pyeval.values import (
     merge_table,
     opaque,
 )
+from memlint.typed import Any
 
 BUILTINS = frozenset(
     """abs all any bool bytes callable classmethod complex dict divmod enumerate eval exec exit filter float format frozenset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import get_attribute, get_item, held, iterate, set_item
@@ -34,6 +33,7 @@ from memlint.read.pyeval.values import (
     possible,
     weaken,
 )
+from memlint.typed import Any
 
 MAX_CALLEES = 4
 """Alternatives of a callee that are followed."""

@@ -7,7 +7,6 @@ One module: what each library adds to reading a signature is short, and they sha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.pyeval import hydra
@@ -34,6 +33,7 @@ from memlint.read.pyeval.values import (
     opaque,
 )
 from memlint.source import Span
+from memlint.typed import Any
 
 _CLI_ROOTS = frozenset({"click", "rich_click", "asyncclick", "typer", "fire", "tyro", "absl", "fastcore", "simple_parsing",
                         "jsonargparse", "hydra", "omegaconf", "defopt", "cyclopts", "pydantic_settings"})  # fmt: skip

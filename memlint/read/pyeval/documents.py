@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.document import MappingNode, Node, Scalar, SequenceNode, fact_of
 from memlint.read.pyeval.files import is_open_file, source_of
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Array, Table, linked, opaque, weaken
 from memlint.source import Kind, ReadError, Source, Span
+from memlint.typed import Any
 
 
 def load_document(machine: Machine, path: Fact, span: Span) -> Fact:

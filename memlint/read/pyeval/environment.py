@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.facts import Fact, fixed, unknown
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import constant, linked, opaque, weaken
 from memlint.source import Span
+from memlint.typed import Any
 
 LAUNCHER_VARIABLES = frozenset(
     {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",

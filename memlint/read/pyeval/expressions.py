@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import bound, get_attribute, get_item, is_environ
@@ -35,6 +34,7 @@ from memlint.read.pyeval.values import (
     weaken,
 )
 from memlint.source import Span
+from memlint.typed import Any
 
 
 def evaluate(machine: Machine, node: ast.expr) -> Fact:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.pyeval.grammar import Text
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.values import Call, Instance, Scope, Symbol, constant, opaque, weaken
 from memlint.source import Kind, ReadError, Source, Span
+from memlint.typed import Any
 
 MAX_EXECUTED = 200_000
 """Longest text that `exec` is followed into."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.documents import load_document, weakened
@@ -12,6 +10,7 @@ from memlint.read.pyeval.objects import copied
 from memlint.read.pyeval.options import guessed
 from memlint.read.pyeval.values import REST, Array, Call, Native, Table, linked, opaque
 from memlint.source import Span
+from memlint.typed import Any
 
 MAX_GROUPS = 32
 """Entries of a defaults list that are followed."""

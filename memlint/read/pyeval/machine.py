@@ -12,7 +12,6 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.grammar import Text
@@ -34,6 +33,7 @@ from memlint.read.pyeval.values import (
     weaken,
 )
 from memlint.source import Source, Span
+from memlint.typed import Any, NamedTuple, Protocol
 
 FUEL = 250_000
 """Nodes evaluated at most; a script of a few thousand lines needs a tenth of it."""
@@ -46,7 +46,6 @@ class Files(Protocol):
 
     def read(self, path: str) -> Source:
         """The file's text; raises `ReadError`."""
-        ...
 
 
 class Launch(Protocol):
@@ -55,12 +54,10 @@ class Launch(Protocol):
     @property
     def argv(self) -> tuple[Fact, ...]:
         """The arguments after the script's name, as written; an unknown one may stand for several (`"$@"`)."""
-        ...
 
     @property
     def env(self) -> Mapping[str, Fact]:
         """Environment variables that the launch sets."""
-        ...
 
 
 class Flow(Enum):

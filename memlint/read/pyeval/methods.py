@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.facts import Fact, fixed
 from memlint.read.pyeval.files import text_of
 from memlint.read.pyeval.machine import Machine
@@ -25,6 +23,7 @@ from memlint.read.pyeval.values import (
     merge_table,
     opaque,
 )
+from memlint.typed import Any
 
 _TEXT_METHODS = frozenset(
     """lower upper strip lstrip rstrip split rsplit splitlines startswith endswith replace title capitalize removeprefix

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.machine import Machine
@@ -29,6 +28,7 @@ from memlint.read.pyeval.values import (
     merge,
     opaque,
 )
+from memlint.typed import Any
 
 
 def _getattr(machine: Machine, call: Call) -> Fact | None:

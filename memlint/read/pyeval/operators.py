@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from memlint.read.pyeval.values import Array, Class, Function, Instance, Object, Symbol, Table, Unknowable, constant, same
+from memlint.typed import Any
 
 MAX_TEXT = 20_000
 """Longest text or list that is computed."""

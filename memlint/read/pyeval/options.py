@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from memlint.facts import Fact, Origin, Status, choices, fixed
 from memlint.read.pyeval.values import Array, Symbol, Table, Unknowable, combine, constant, linked, opaque, weaken
 from memlint.source import Span
+from memlint.typed import Any
 
 NOWHERE = Span("", 1)
 """The place of a value that stands nowhere."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.values import Array, Call, Instance, Table, constant
+from memlint.typed import Any
 
 MAX_RANGE = 64
 """Longest `range` that is written out."""

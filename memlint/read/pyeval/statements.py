@@ -9,7 +9,6 @@ import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import get_item, iterate, set_attribute, set_item
@@ -36,6 +35,7 @@ from memlint.read.pyeval.values import (
     opaque,
     possible,
 )
+from memlint.typed import Any
 
 
 def execute_block(machine: Machine, body: list[ast.stmt]) -> Flow:

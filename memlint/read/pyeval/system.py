@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from typing import Any
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.files import execute_text
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Call, Instance, Symbol, Unknowable, combine, merge, opaque
+from memlint.typed import Any
 
 
 def _join_path(machine: Machine, call: Call) -> Fact | None:

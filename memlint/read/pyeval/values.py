@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from typing import Any, NamedTuple
 
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.source import Span
+from memlint.typed import Any, NamedTuple
 
 MAX_CHOICES = 16
 """More alternatives than this are no longer a closed set that helps anybody."""

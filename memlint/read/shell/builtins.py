@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from memlint.facts import Status
 from memlint.read.shell.arithmetic import NotArithmetic, evaluate
@@ -15,6 +14,7 @@ from memlint.read.shell.expand import Expander
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import Assignment
 from memlint.read.shell.value import Array, Piece, Value, computed, raw_text, status_of, text_of, unknown_value
+from memlint.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memlint.read.shell.evaluate import Walk

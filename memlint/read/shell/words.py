@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from memlint.read.shell.syntax import (
     Arithmetic,
@@ -13,6 +12,7 @@ from memlint.read.shell.syntax import (
     Substitution,
     Word,
 )
+from memlint.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memlint.read.shell.parse import Parser
