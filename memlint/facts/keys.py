@@ -52,6 +52,8 @@ def _keys() -> dict[str, Key]:
         ("model.params", "number", "parameter count given instead of an architecture"),
         ("model.tie_word_embeddings", "bool", "overrides the model's own config"),
         ("model.vision_config", "mapping", "vision tower, when the catalogue has only the text part"),
+        ("model.companions", "mapping", "frozen models on the card beside the trained one (reward model, teacher): id -> dtype, or null"),
+        ("model.value_model", "text", "value model that PPO trains beside the policy"),
         ("quantization.method", "text", "weight quantization of the frozen base", QUANTIZATIONS),
         ("quantization.quant_type", "text", "4-bit data type", ("nf4", "fp4")),
         ("quantization.double_quant", "bool", "the quantization constants are quantized too"),

@@ -11,6 +11,7 @@ from memlint.dialects.hf_arguments import problems, training_arguments
 from memlint.dialects.trl import OBJECTIVES, TRAINERS, reference_model, string_model_dtype, trl_arguments
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks import unsloth
+from memlint.frameworks.companions import companions
 from memlint.frameworks.configurations import config_class, native_arguments
 from memlint.frameworks.configurations import site as arguments_site
 from memlint.frameworks.freezing import trainable_modules
@@ -111,6 +112,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
             facts["reference_model"] = unknown("a teacher model is on the GPU too", call.span)
         if isinstance(passed, Fact) and list(instances(passed)):
             facts["reference_model"] = _passed_reference(facts["reference_model"], passed)
+        facts |= companions(trainer, native, versions)
     else:
         facts.setdefault("reference_model", default("none", "one model is trained"))
     _optimizer(machine, trainer, facts, call)

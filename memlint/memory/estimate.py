@@ -8,6 +8,7 @@ from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
 from memlint.memory import allocator, expandable, timeline
 from memlint.memory.beside import communicators, rollouts
+from memlint.memory.companions import companions
 from memlint.memory.effects import effects
 from memlint.memory.evaluation import PREFIX
 from memlint.memory.host import host_bytes
@@ -111,7 +112,9 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
     beside = rollouts(run, gpu)
     if beside:
         assumed.append(f"a vLLM in the same process holds {beside / 2**30:.1f} GiB during the training step")
-    setup = setup._replace(beside=beside)
+    held = companions(run, setup, architecture)
+    assumed += [companion.sentence for companion in held]
+    setup = setup._replace(beside=beside, companions=sum(companion.nbytes for companion in held))
     stages = setup.sharding.pipeline
     if setup.sharding.strategy != "megatron" or stages == 1:
         return _figures_of(setup, architecture, gpu, assumed)

@@ -59,6 +59,8 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
     if setup.beside:
         buffers.append(Storage(ledger, setup.beside, "workspace"))
+    if setup.companions:
+        buffers.append(Storage(ledger, setup.companions, "weights"))
     if setup.stack.keeps_outputs or held_over(m, setup):
         # The second step's forward still meets what the first step's names hold.
         ledger.prefix = timeline.FIRST

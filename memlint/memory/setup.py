@@ -45,6 +45,8 @@ class Setup(NamedTuple):
     checkpoint_every: int
     reentrant: bool
     checkpoint_offload: bool
+    head_only: bool
+    """Nothing but an output head is trained."""
     adapter: str
     """"" for full fine-tuning, else the PEFT method."""
     adapter_rank: int
@@ -93,6 +95,8 @@ class Setup(NamedTuple):
     expandable_segments: bool
     beside: int
     """Bytes that something else in the process holds all along (a colocated inference engine)."""
+    companions: int
+    """Bytes of other models on the card: weights of reward models, everything of a trained value model."""
     stage: str
     """only, first or last pipeline stage."""
     media: Media
@@ -102,7 +106,7 @@ class Setup(NamedTuple):
     def trains(self, name: str, kind: str) -> bool:
         """Whether a base parameter is trained."""
         if self.adapter == "":
-            return True
+            return not self.head_only or name.removesuffix(".bias") in OUTPUT_HEADS
         if self.adapter == "ln_tuning":
             return kind == "norm"
         if self.adapter == "bitfit":
@@ -221,6 +225,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         checkpoint_every=int(facts.get("checkpointing.layer_frequency", 1) or 1),
         reentrant=bool(facts.get("checkpointing.use_reentrant", stack.reentrant_by_default)),
         checkpoint_offload=bool(facts.get("checkpointing.offload", False)),
+        head_only=not adapter and facts.get("trainable.modules", None) is not None,
         adapter=adapter,
         adapter_rank=int(facts.get("adapter.r", 8) or 8),
         adapter_dropout=float(facts.get("adapter.dropout", 0.0) or 0.0),
@@ -265,6 +270,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         media=media,
         expandable_segments=bool(facts.get("hardware.expandable_segments", stack.expandable_segments)),
         beside=0,
+        companions=0,
         stage="only",
         stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,
         math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",
@@ -310,6 +316,10 @@ FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu"})
 element-wise chains around the matrix products, whose hand-fused kernels keep the same tensors."""
 
 CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
+OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_outputs", "cls", "decoder")
+"""Names of linears on top of the stack: neither quantised nor a target of `all-linear` (peft 0.21.2,
+`tuners_utils.py` `_maybe_include_all_linear_layers`; transformers 5.24 `get_keys_to_not_convert`)."""
+
 TASK_HEADS = ("classifier", "score", "qa_outputs")
 """Heads that PEFT trains in full under a classification task type (peft 0.21.2, `peft_model.py`)."""
 
