@@ -171,6 +171,15 @@ def estimate_with(assessment: Assessment, changes: Mapping[str, Any]) -> Estimat
         return None
 
 
+def saves(assessment: Assessment, changes: Mapping[str, Any]) -> bool:
+    """Whether these changes lower what a run needs, without a worse verdict; False for what cannot be estimated."""
+    before, after = assessment.estimate, estimate_with(assessment, changes)
+    if before is None or after is None or after.required.expected >= before.required.expected:
+        return False
+    order = (DOES_NOT_FIT, TIGHT, FITS, UNKNOWN)
+    return order.index(judge(after, assessment.gpu)) >= order.index(assessment.verdict)
+
+
 def _estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> Estimate:
     """The estimator is loaded for the first run: most files that a hook is given hold none."""
     from memlint.memory.estimate import estimate

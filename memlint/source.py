@@ -50,11 +50,11 @@ SUFFIXES = {
 
 
 class ReadError(Exception):
-    """An input that cannot be read, with the place and a one-line message for a person."""
+    """An input that cannot be read, with the place and a one-line message for a person. `partial`: the rest of it was read."""
 
-    def __init__(self, message: str, path: str, line: int = 1, column: int = 1) -> None:
+    def __init__(self, message: str, path: str, line: int = 1, column: int = 1, *, partial: bool = False) -> None:
         super().__init__(message)
-        self.message, self.path, self.line, self.column = message, path, line, column
+        self.message, self.path, self.line, self.column, self.partial = message, path, line, column, partial
 
 
 class Span(NamedTuple):
@@ -103,6 +103,10 @@ class Places:
         """The 1-based line and column of an offset."""
         line = self.line_of(offset)
         return line, offset - self.starts[line - 1] + 1
+
+    def seen(self, offset: int) -> tuple[int, int]:
+        """The place of an offset, but never behind the last line that holds something: the text ends there for a reader."""
+        return self.place(min(offset, len(self.text.rstrip("\r\n"))))
 
     def span(self, path: str, start: int, end: int) -> Span:
         """The place of the characters `start` to `end` (exclusive), in a file of that name."""

@@ -114,8 +114,7 @@ def _collect(inputs: Inputs, session: Session) -> _Collected:
         collected.assessments += assessed
         if path in inputs.named:
             collected.errors += session.troubles(found)
-        else:
-            group.findings += [_unreadable(error) for error in found.errors]
+        group.findings += [_unreadable(error) for error in found.errors if error.partial or path not in inputs.named]
         collected.errors += broken
     return collected
 
@@ -135,13 +134,14 @@ def _identified(kept: Iterable[Finding], silenced: Iterable[Finding], session: S
 
 
 def _unreadable(error: ReadError) -> Finding:
-    """A file met while walking a folder that does not parse: worth a word, but nobody said it is a training job."""
+    """What does not parse of a file that nobody named as a training job, or of a notebook that else reads well: worth a word."""
+    what = "this notebook is not read in full" if error.partial else "this file cannot be read"
     return Finding(
         "MEM202",
         "unreadable-file",
         Severity.WARNING,
         Confidence.PROVED,
-        f"this file cannot be read: {error.message}",
+        f"{what}: {error.message}",
         Span(error.path, error.line, error.column),
         logical="unreadable",
     )

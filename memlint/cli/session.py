@@ -86,8 +86,9 @@ class Session:
         return [error] if error else []
 
     def troubles(self, found: Read) -> list[ReadError]:
-        """What was wrong with a file that was named."""
-        return [*found.errors] or ([] if found.runs else self.malformed(found.path))
+        """What was wrong with a file that was named; not, what kept some cells of a notebook from being read."""
+        errors = [error for error in found.errors if not error.partial]
+        return errors or ([] if found.runs or found.errors else self.malformed(found.path))
 
     def root_of(self, path: str) -> Path:
         """The folder that paths in baselines and fingerprints are relative to: the repository's, else where we are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from memlint.assess import DOES_NOT_FIT, FITS, TIGHT, Assessment, estimate_with, judge
+from memlint.assess import Assessment
 from memlint.extract import extract
 from memlint.facts import Extraction, TrainingRun
 from memlint.fixes import edit
@@ -13,7 +13,7 @@ from memlint.fixes.edit import Edit
 from memlint.fixes.sites import candidates
 from memlint.fixes.verify import find, holds, says
 from memlint.project import Project
-from memlint.rules.finding import Confidence, Finding, Fix, Safety
+from memlint.rules.finding import Finding, Fix, Safety
 from memlint.source import Source
 from memlint.typed import Any
 
@@ -75,17 +75,6 @@ def _said(found: Extraction, index: int, changes: Mapping[str, Any]) -> dict[str
     if index >= len(found.runs):
         return {}
     return {key: value for key, value in changes.items() if says(found.runs[index], key, value)}
-
-
-def helps(assessment: Assessment, changes: Mapping[str, Any]) -> bool:
-    """Whether changes lower what the run needs, or better its verdict; False when that cannot be estimated."""
-    before, after = assessment.estimate, estimate_with(assessment, changes)
-    if before is None or after is None:
-        return False
-    order = (DOES_NOT_FIT, TIGHT, FITS)
-    if assessment.verdict in order and order.index(judge(after, assessment.gpu)) > order.index(assessment.verdict):
-        return True
-    return after.required.expected < before.required.expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +164,9 @@ def _one_round(offers: Iterable[Offer], allowed: set[Safety]) -> list[tuple[tupl
 
 
 def _first_fix(offer: Offer, allowed: set[Safety]) -> tuple[Fix, FixEdits] | None:
-    """The first fix of a finding that may be made, can be written, and helps where the finding is about memory."""
+    """The first fix of a finding that may be made and can be written (`rules.engine` gives none that does not help)."""
     for fix in offer.finding.fixes:
         if fix.safety not in allowed:
-            continue
-        about_memory = offer.finding.confidence is not Confidence.PROVED
-        if about_memory and not helps(offer.assessment, fix.changes):
             continue
         edits = fix_edits(offer.assessment.run, fix.changes, offer.project)
         if edits is not None and edits.edits:

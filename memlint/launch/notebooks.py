@@ -95,9 +95,9 @@ def _refusal(path: str, refused: dict[int, str]) -> list[ReadError]:
         return []
     cell, first = min(refused.items())
     if len(refused) == 1:
-        return [ReadError(f"cell {cell}, {first}", path)]
+        return [ReadError(f"cell {cell}, {first}", path, partial=True)]
     *most, last = map(str, sorted(refused))
-    return [ReadError(f"cells {', '.join(most)} and {last} are not Python (cell {cell}, {first})", path)]
+    return [ReadError(f"cells {', '.join(most)} and {last} are not Python (cell {cell}, {first})", path, partial=True)]
 
 
 # Shell -------------------------------------------------------------------------------------------------------------------

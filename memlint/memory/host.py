@@ -3,7 +3,8 @@
 Loading (transformers 5.24 `modeling_utils.py`, accelerate 1.15 `utils/fsdp_utils.py` and `big_modeling.py`): safetensors files are mapped
 and copied tensor by tensor to a card, so a single process needs about one shard of a checkpoint; under FSDP every rank first builds the
 whole model on the CPU unless only the first one loads (`cpu_ram_efficient_loading`); under ZeRO below 3, and under 3 without
-`zero3_init`, every rank does too.
+`zero3_init`, every rank does too. What bitsandbytes quantises goes to the card tensor by tensor in every rank
+(`quantizers/quantizer_bnb_4bit.py`, `update_device_map`), but under efficient loading.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ def _loading(run: TrainingRun, setup: Setup, parameters: int, ranks: int) -> tup
     model = parameters * (4 if setup.stored_itemsize == 4 else setup.weight_itemsize)
     shard = min(model, SHARD)
     everywhere = model * ranks
+    on_cards = run.value("quantization.method") in ("bnb_4bit", "bnb_8bit")
+    if on_cards and run.value("parallel.cpu_ram_efficient_loading") is not True:
+        return shard, shard * ranks, shard * ranks
     if sharding.strategy == "fsdp1" or (sharding.strategy == "fsdp2" and setup.stack.uses_accelerate):
         efficient = run.value("parallel.cpu_ram_efficient_loading")
         if efficient is None:

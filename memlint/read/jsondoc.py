@@ -154,7 +154,7 @@ class _Scanner:
         return self.places.span(self.path, start, self.position)
 
     def fail(self, message: str) -> NoReturn:
-        raise ReadError(f"not valid JSON: {message}", self.path, *self.places.place(self.position))
+        raise ReadError(f"not valid JSON: {message}", self.path, *self.places.seen(self.position))
 
 
 def _int(token: str) -> int | float:

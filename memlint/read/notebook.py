@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from memlint.source import ReadError, Source, Span
+from memlint.source import Places, ReadError, Source, Span
 from memlint.typed import Any, NamedTuple
 
 MAX_CELLS = 5000
@@ -20,6 +20,9 @@ PYTHON_MAGICS = frozenset({"capture", "time", "timeit", "prun", "python", "pytho
 SHELL_MAGICS = frozenset({"bash", "sh", "script", "shell", "!", "system", "sx"})
 LINE_MAGIC = re.compile(r"^([ \t]*)(?:[\w.,\[\] ]+=[ \t]*)?(%(?=[A-Za-z%])|!)(.*)$")
 TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|prun|memit)(?:[ \t]+-[\w]+(?:[ \t]+\d+)?)*[ \t]+(?=\S)")
+
+AUTOMAGIC = re.compile(r"(?:pip|conda|mamba|uv|cd|ls|cat|cp|mv|rm|mkdir|rmdir|man|more|less)[ \t]+[^\s=(.\[,+*/]")
+"""A line magic without its sign, which IPython takes where it is all of a cell (`IPython/core/prefilter.py`: one line only)."""
 
 
 class ShellText(NamedTuple):
@@ -88,7 +91,7 @@ def read_notebook(source: Source) -> Notebook:
     try:
         content = json.loads(source.text)
     except json.JSONDecodeError as error:
-        raise ReadError(f"not a valid notebook: {error.msg}", source.path, error.lineno, error.colno) from None
+        raise ReadError(f"not a valid notebook: {error.msg}", source.path, *Places(source.text).seen(error.pos)) from None
     except (RecursionError, ValueError):
         raise ReadError("not a valid notebook: nested too deeply", source.path) from None
     cells = _cells(content)
@@ -137,6 +140,8 @@ def _read_cell(notebook: Notebook, number: int, text: str, lines: list[str]) -> 
     head = next((index for index, row in enumerate(rows) if row.strip()), None)
     if head is None:
         return
+    if AUTOMAGIC.match(rows[head]) and not any(row.strip() for row in rows[head + 1 :]):
+        rows[head] = f"%{rows[head]}"
     magic, _, rest = rows[head].strip()[2:].partition(" ") if rows[head].startswith("%%") else ("", "", "")
     if rows[head].startswith("%%") and magic not in PYTHON_MAGICS:
         body = "\n".join(rows[head + 1 :])

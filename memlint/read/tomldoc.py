@@ -244,7 +244,7 @@ class _Reader:
         return self.places.span(self.path, start, self.position)
 
     def fail(self, message: str) -> NoReturn:
-        raise ReadError(f"not valid TOML: {message}", self.path, *self.places.place(self.position))
+        raise ReadError(f"not valid TOML: {message}", self.path, *self.places.seen(self.position))
 
 
 def _end(value: _Table | _Tables | Node) -> int:

@@ -32,14 +32,22 @@ def read_yaml(source: Source) -> tuple[Document, ...]:
     try:
         roots = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise ReadError(f"not valid YAML: {_reason(error)}", source.path, line, column) from None
+        raise ReadError(f"not valid YAML: {_reason(error)}", source.path, *_place(error, text)) from None
     except (yaml.YAMLError, ValueError) as error:
         raise ReadError(f"not valid YAML: {str(error).splitlines()[0]}", source.path) from None
     except RecursionError:
         raise ReadError("nested too deeply", source.path) from None
     return tuple(reader.document(root) for root in roots if root is not None)
+
+
+def _place(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int]:
+    """Where the parser stopped; when that is the end of the text, where what it was reading began (a bracket, a quote)."""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return 1, 1
+    if mark.index >= len(text.rstrip()):
+        mark = error.context_mark or mark
+    return Places(text).seen(mark.index)
 
 
 def _reason(error: yaml.MarkedYAMLError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from memlint.assess import Assessment
+from memlint.assess import Assessment, saves
 from memlint.config import Settings
 from memlint.facts import Fact, Status
 from memlint.rules.catalogue import selected
@@ -16,6 +16,8 @@ from memlint.source import Span
 from memlint.typed import Any
 
 _TERMS_OF_ESTIMATE = ("estimate", "verdict", "largest")
+_ABOUT_MEMORY = (*_TERMS_OF_ESTIMATE, "fits_for_sure")
+"""A rule whose condition has one of these speaks because of memory: its fix must lower it."""
 
 
 def check(assessment: Assessment, rules: Iterable[Rule], settings: Settings | None = None) -> list[Finding]:
@@ -89,18 +91,21 @@ def _labels(rule: Rule, scope: Facts, span: Span, logical: str) -> Iterator[Labe
             yield Label(origin.span, origin.note or f"{logical} comes through here")
     for key, text in rule.labels:
         place = _written_at(scope.assessment.run.fact(key))
-        if place and place not in seen:
+        if place and place not in seen and text.known(scope):
             seen.add(place)
             yield Label(place, text.render(scope))
 
 
 def _fixes(rule: Rule, scope: Facts) -> tuple[Fix, ...]:
-    """The rule's fix when every value it sets can be computed."""
+    """The rule's fix, when every value it sets can be computed and, in a rule about memory, when it lowers the estimate."""
     changes: dict[str, Any] = {}
     for change in rule.changes:
         expression = change.expression
         changes[change.key] = expression.value(scope) if expression else change.value
     if rule.fix_title is None or any(value is UNKNOWN for value in changes.values()):
+        return ()
+    about_memory = rule.when is not None and any(name.partition(".")[0] in _ABOUT_MEMORY for name in rule.when.names)
+    if about_memory and scope.assessment.estimate is not None and not saves(scope.assessment, changes):
         return ()
     return (Fix(rule.fix_title.render(scope), changes, rule.safety),)
 

@@ -7,23 +7,21 @@ memlint itself), `message` (a template), `at` (facts whose place the finding tak
 
 A template is text with `{expression}` or `{expression|bytes}`, `{...|percent}`, `{...|count}`.
 
-The front matter of memlint's own pages lies beside them as JSON (`INDEX`, written by `tools/index_rules.py`), because reading
-it as YAML takes longer than reading the script to be checked. It counts only for the very text that it was made of.
+A check reads none of memlint's own pages: what they say lies in `index`, written by `tools/index_rules.py`, because reading
+YAML takes longer than reading the script to be checked.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from zlib import crc32
 
-from memlint.rules.expression import UNKNOWN, Expression, ExpressionError, Scope, parse
 from memlint.rules.finding import Confidence, Safety, Severity
+from memlint.rules.rule import FIRST_SECTION, Change, Rule, Template
 from memlint.typed import Any, NamedTuple
 
 SECTIONS = (
-    "What it checks",
+    FIRST_SECTION,
     "Why it matters",
     "The arithmetic",
     "Bad / Good",
@@ -32,7 +30,6 @@ SECTIONS = (
     "When to ignore it",
 )
 MAX_PAGE_BYTES = 256 * 1024
-_PLACEHOLDER = re.compile(r"\{([^{}|]+)(?:\|(\w+))?\}")
 
 
 class PageError(Exception):
@@ -43,104 +40,15 @@ class PageError(Exception):
         self.message, self.path, self.line = message, path, line
 
 
-class Template(NamedTuple):
-    """Text with expressions in it."""
-
-    text: str
-
-    def expressions(self) -> tuple[Expression, ...]:
-        """The expressions in it; raises `ExpressionError`, also for a format that does not exist."""
-        placeholders = _PLACEHOLDER.findall(self.text)
-        for _, form in placeholders:
-            if form and form not in _FORMS:
-                raise ExpressionError(f"there is no format {form!r}, only {', '.join(_FORMS)}")
-        return tuple(parse(text) for text, _ in placeholders)
-
-    def render(self, scope: Scope) -> str:
-        """The text with every expression replaced; an unknown one reads "unknown", several values "a or b"."""
-        return _PLACEHOLDER.sub(lambda match: _rendered(parse(match.group(1)), match.group(2) or "", scope), self.text)
-
-
-class Change(NamedTuple):
-    """What a fix sets one fact to: a value, or an expression (`= ...`) that gives it."""
-
-    key: str
-    value: Any
-
-    @property
-    def expression(self) -> Expression | None:
-        """The expression, when it is one."""
-        return parse(self.value[1:]) if isinstance(self.value, str) and self.value.startswith("=") else None
-
-
-class Rule(NamedTuple):
-    """One rule, as its page's front matter says. Expressions are compiled when they are first asked for."""
-
-    code: str
-    name: str
-    severity: Severity
-    since: str
-    condition: str
-    message: Template
-    at: tuple[str, ...] = ()
-    labels: tuple[tuple[str, Template], ...] = ()
-    fix_title: Template | None = None
-    changes: tuple[Change, ...] = ()
-    safety: Safety = Safety.SUGGEST
-    confidence: Confidence = Confidence.PROVED
-    """The most that a finding of this rule claims."""
-    versions: str = ""
-    references: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    path: str = ""
-
-    @property
-    def when(self) -> Expression | None:
-        """The compiled condition; None for a rule that memlint raises itself."""
-        return parse(self.condition) if self.condition else None
-
-    @property
-    def page(self) -> str:
-        """The page's text, read from its file."""
-        return split(Path(self.path))[1]
-
-    @property
-    def summary(self) -> str:
-        """The first paragraph of "What it checks", on one line."""
-        text = self.page.partition(f"## {SECTIONS[0]}")[2].strip()
-        return " ".join(text.partition("\n\n")[0].split())
-
-    @property
-    def headline(self) -> str:
-        """The first sentence of the summary, without its full stop."""
-        return self.summary.partition(". ")[0].rstrip(".")
-
-    def matches(self, selector: str) -> bool:
-        """True for its code, a prefix of it, its name, a former name, or ALL."""
-        return selector == "ALL" or self.code.startswith(selector) or selector == self.name or selector in self.aliases
-
-
-INDEX = "index.json"
-"""Beside memlint's own pages: `{name of the page: [checksum of its front matter, the mapping it holds]}`."""
-
-
-def read_rule(path: Path, index: Mapping[str, Any] | None = None) -> Rule:
-    """The rule of a page; only its front matter is read, from the `index` when that knows this text. Raises `PageError`."""
+def read_rule(path: str) -> Rule:
+    """The rule of a page; only its front matter is read. Raises `PageError`."""
     front, _ = split(path)
-    checked, data = (index or {}).get(path.name, (None, None))
-    if checked is None or checked != checksum(front):
-        data = mapping_of(front, str(path))
-    return _Reader(str(path), front, data).rule()
-
-
-def checksum(front: str) -> int:
-    """What tells whether an index entry was made of this front matter."""
-    return crc32(front.encode())
+    return _Reader(path, front, mapping_of(front, path)).rule()
 
 
 def mapping_of(front: str, path: str) -> Mapping[str, Any]:
     """Front matter as YAML has it. Raises `PageError`."""
-    import yaml  # slow to load, and needed for pages that are in no index only
+    import yaml
 
     try:
         data = yaml.load(front, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -152,16 +60,16 @@ def mapping_of(front: str, path: str) -> Mapping[str, Any]:
     return data
 
 
-def split(path: Path) -> tuple[str, str]:
+def split(path: str) -> tuple[str, str]:
     """Front matter and text of a page."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             text = file.read(MAX_PAGE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        raise PageError(f"cannot be read: {error}", str(path)) from None
+        raise PageError(f"cannot be read: {error}", path) from None
     end = text.find("\n---\n", 3)
     if not text.startswith("---\n") or end < 0:
-        raise PageError("a rule page starts with front matter between two lines of ---", str(path))
+        raise PageError("a rule page starts with front matter between two lines of ---", path)
     return text[4 : end + 1], text[end + 5 :]
 
 
@@ -231,46 +139,3 @@ class _Reader(NamedTuple):
 
 _REQUIRED = ("code", "name", "severity", "since", "message")
 _OPTIONAL = ("when", "at", "labels", "fix", "safety", "confidence", "versions", "references", "aliases")
-
-
-def _rendered(expression: Expression, form: str, scope: Scope) -> str:
-    alternatives = scope.values(expression.names[0]) if _is_name(expression) else ()
-    values = alternatives if len(alternatives) > 1 else (expression.value(scope),)
-    return " or ".join(show(value, form) for value in values)
-
-
-def _is_name(expression: Expression) -> bool:
-    return expression.names == (expression.text.strip(),)
-
-
-def show(value: Any, form: str = "") -> str:
-    """A value as a message says it."""
-    if value is UNKNOWN:
-        return "unknown"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if form and isinstance(value, (int, float)):
-        return _FORMS[form](value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(show(item) for item in value)
-    return "none" if value is None else str(value)
-
-
-def _size(value: float) -> str:
-    """Bytes as people read them: GiB with one decimal, MiB below 0.1 GiB, KiB below a MiB."""
-    if abs(value) >= 0.1 * 2**30:
-        return f"{value / 2**30:.1f} GiB"
-    return f"{value / 2**20:.0f} MiB" if abs(value) >= 2**20 else f"{value / 2**10:.0f} KiB"
-
-
-def _count(value: float) -> str:
-    """A number of parameters: 6.7B, 350M."""
-    for factor, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g}{unit}"
-    return f"{value:g}"
-
-
-_FORMS = {"bytes": _size, "percent": lambda value: f"{value:.0%}", "count": _count}

@@ -61,8 +61,8 @@ def test_it_reads_what_the_standard_library_reads(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column"),
     [
-        ("a = 1\na = 2\n", 2, 1), ("a = \n", 1, 5), ("a = yes\n", 1, 5), ('a = "x\n', 1, 5), ("a = [1, 2\n", 2, 1), ("[a\n", 1, 3),
-        ("a = 1 b = 2\n", 1, 6), ("a = {x = 1\n", 2, 1), ("a.b = 1\na.b.c = 2\n", 2, 10), ("[[a]]\n[a.b]\nc = 1\n[[a.b]]\n", 4, 8),
+        ("a = 1\na = 2\n", 2, 1), ("a = \n", 1, 5), ("a = yes\n", 1, 5), ('a = "x\n', 1, 5), ("a = [1, 2\n", 1, 10), ("[a\n", 1, 3),
+        ("a = 1 b = 2\n", 1, 6), ("a = {x = 1\n", 1, 11), ("a.b = 1\na.b.c = 2\n", 2, 10), ("[[a]]\n[a.b]\nc = 1\n[[a.b]]\n", 4, 8),
         ("= 1\n", 1, 1), ("a = " + "[" * 200 + "\n", 1, 105),
     ],
 )  # fmt: skip

@@ -169,6 +169,56 @@ def test_a_default_points_at_the_run() -> None:
     assert finding.span == Span("train.py", 1)
 
 
+# Fixes and labels
+
+
+FULL: dict[str, Any] = {
+    "framework__name": "trl",
+    "objective": "causal_lm",
+    "model__id": "Qwen/Qwen2.5-7B",
+    "model__dtype": "float32",
+    "precision": "bf16-mixed",
+    "optimizer__name": "adamw_torch_fused",
+    "checkpointing__enabled": True,
+    "batch__micro_batch_size": default(8, "transformers"),
+    "batch__gradient_accumulation_steps": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("length", "offered"),
+    [
+        (2048, True),  # logits: 8 x 2048 x 152064 x 4 B = 9.3 GiB a copy, an eighth of it afterwards
+        (128, False),  # accumulating keeps 28.4 GiB of gradients through the forward pass, eight samples need less
+    ],
+)
+def test_a_fix_that_does_not_lower_the_memory_is_not_offered(length: int, offered: bool) -> None:
+    (finding,) = found("MEM004", run_of(**FULL, batch__sequence_length=length), "a100-80gb")
+    assert bool(finding.fixes) is offered
+
+
+def test_a_label_with_an_unknown_in_it_is_left_out() -> None:
+    span = Span("train.py", 3, 5, 3, 9)
+    facts: dict[str, Any] = {"reference_model": "copy", "objective": "dpo", "adapter__method": "lora"}
+    known = fixed("Qwen/Qwen2.5-7B", span)
+    assert [label.text for label in found("MEM110", run_of(model__id=known, **facts))[0].labels] == ["7.62B parameters"]
+    assert found("MEM110", run_of(model__id=fixed("acme/unknown", span), **facts))[0].labels == ()
+
+
+@pytest.mark.parametrize(("method", "codes"), [("none", ["MEM101"]), ("bnb_4bit", [])])
+def test_what_is_quantised_on_the_card_is_not_loaded_into_the_host(method: str, codes: list[str]) -> None:
+    """transformers 5.24 `quantizers/quantizer_bnb_4bit.py`: without a device map each process loads onto its own card."""
+    run = run_of(
+        model__id="meta-llama/Llama-3.1-70B",
+        model__dtype="bfloat16",
+        parallel__strategy="fsdp1",
+        parallel__gpus=8,
+        parallel__cpu_ram_efficient_loading=False,
+        quantization__method=method,
+    )
+    assert [finding.code for finding in found("MEM101", run)] == codes
+
+
 # Pages of a team
 
 
