@@ -29,9 +29,9 @@ _NEEDLES = {
     Kind.YAML: rb"memlint\.run|batch_size|base_model|model_name_or_path|_component_|checkpoint_dir|actor_rollout_ref"
     rb"|distributed_type|finetuning_type|tuner_type|train_type|cutoff_len|dist_config|zero_optimization|torchrun"
     rb"|accelerate launch|llamafactory-cli|swift sft|deepspeed |python[^\n]*train|MegatronStrategy|seed_everything|class_path"
-    rb"|max_seq_length|train_iters",
+    rb"|max_seq_length|train_iters|MODEL_ARGS|ppo_\w*trainer",
     Kind.JSON: rb"\"configurations\"|memlint\.run|batch_size|model_name_or_path|zero_optimization|finetuning_type"
-    rb"|distributed_type|max_seq_length",
+    rb"|distributed_type|max_seq_length|steps_per_print",
     Kind.TOML: rb"seq_len|pretrained_model_name_or_path",
 }
 """What a file must contain to be worth reading: every dialect, framework and launcher has one of these words."""

@@ -25,14 +25,16 @@ CONFIGURATIONS: dict[str, frozenset[str]] = {
     "unsloth_studio": frozenset({"training"}),
     "nemo": frozenset({"trainer", "strategy"}),
     "megatron_bridge": frozenset({"train"}),
+    "megatron_yaml": frozenset({"MODEL_ARGS"}),
     "litgpt": frozenset({"checkpoint_dir", "model_name", "train"}),
-    "verl": frozenset({"actor_rollout_ref", "data", "trainer"}),
+    "verl_ppo": frozenset({"actor_rollout_ref", "defaults"}),
+    "verl": frozenset({"data"}),
     "llama_factory": frozenset({"model_name_or_path", "finetuning_type", "stage", "dist_config", "peft_config", "cutoff_len"}),
     "llama_factory_v1": frozenset({"dist_config", "peft_config", "quant_config", "cutoff_len", "kernel_config"}),
     "ms_swift": frozenset({"tuner_type", "train_type", "sft_type", "model", "model_type"}),
     "accelerate": frozenset({"distributed_type", "compute_environment", "num_processes", "fsdp_config", "deepspeed_config"}),
     "deepspeed": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size",
-    "zero_allow_untested_optimizer"}),
+    "zero_allow_untested_optimizer", "steps_per_print"}),
     "open_instruct": frozenset({"model_name_or_path"}),
     "ludwig": frozenset({"input_features"}),
     "lightning_cli": frozenset({"trainer"}),
@@ -50,10 +52,10 @@ MODULES = {
 """Other names under which a dialect module is known."""
 
 _LIKELY = re.compile(
-    r"memlint\.run\.v1|base_model|_component_|micro_batch_size|global_batch_size|actor_rollout_ref|train_batch_size"
+    r"memlint\.run\.v1|base_model|_component_|micro_batch_size|global_batch_size|actor_rollout_ref|ppo_\w*trainer|train_batch_size"
     r"|model_name_or_path|(?:dist|peft|quant|kernel|init|optim)_config|tuner_type|train_type|sft_type|torch_dtype"
     r"|distributed_type|compute_environment|zero_optimization|zero_allow_untested_optimizer|MegatronStrategy|seed_everything"
-    r"|max_seq_length|class_path|train_iters|seq_len"
+    r"|max_seq_length|class_path|train_iters|seq_len|MODEL_ARGS|steps_per_print"
 )
 """Words of which every configuration has at least one: a file without them is not parsed at all."""
 

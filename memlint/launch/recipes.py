@@ -74,7 +74,7 @@ def recipe(command: Command, project: Project) -> Recipe | None:
     if program == "trl" and first in TRL_COMMANDS:
         return _trl(command, words, project)
     if VERL_TRAINERS.fullmatch(program):
-        found = _flags("verl", command, words, {})
+        found = _flags("verl" if "sft" in program else "verl_ppo", command, words, {})
         return found._replace(config=hydra_config(command, found.native, project) or found.config)
     if OPENRLHF_TRAINERS.fullmatch(program):
         return _flags("openrlhf", command, words, {"openrlhf_command": fixed(program.rpartition(".")[2])})

@@ -54,7 +54,7 @@ VERL = {
 
 def test_a_defaults_list_is_composed(tmp_path: Path) -> None:
     run = run_of(tmp_path, VERL, "config/mine.yaml")
-    assert run.dialect == "verl"
+    assert run.dialect == "verl_ppo"
     assert run.value("batch.micro_batch_size") == 4
     assert run.value("batch.prompt_length") == 1024
     assert run.value("batch.completion_length") == 2048
