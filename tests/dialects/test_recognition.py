@@ -28,7 +28,14 @@ def read(text: str, path: str = "config.yaml") -> Extraction:
         ),
         ("litgpt", "checkpoint_dir: checkpoints/a/b\ntrain:\n  micro_batch_size: 1\nprecision: bf16-true\n"),
         ("ms_swift", "model: a/b\ntuner_type: lora\ndataset: d\nmax_length: 2048\n"),
-        ("verl", "actor_rollout_ref:\n  model: {path: a/b}\ndata: {train_batch_size: 8}\ntrainer: {nnodes: 1}\n"),
+        ("verl_ppo", "actor_rollout_ref:\n  model: {path: a/b}\ndata: {train_batch_size: 8}\ntrainer: {nnodes: 1}\n"),
+        ("verl", "data: {train_batch_size: 8}\nmodel: {partial_pretrain: a/b}\ntrainer: {nnodes: 1}\n"),
+        ("verl", "defaults: [{model@model: hf_model}, _self_]\ndata: {micro_batch_size_per_gpu: 8}\ntrainer: {nnodes: 1}\n"),
+        ("verl_ppo", "defaults: [ppo_megatron_trainer, _self_]\nmine: {x: 1}\n"),
+        (
+            "megatron_yaml",
+            "ENV_VARS: {NCCL_ALGO: Ring}\nMODEL_ARGS:\n  --micro-batch-size: 2\n  --num-layers: 12\n  --train-iters: 50\n",
+        ),
         ("trl_yaml", "model_name_or_path: a/b\nmax_length: 1024\nper_device_train_batch_size: 2\nlearning_rate: 1e-5\n"),
         (
             "open_instruct",
@@ -115,7 +122,7 @@ def test_a_file_that_does_not_parse_is_an_error_only_if_it_looks_like_a_configur
     assert read("{{ template }}: [") == Extraction()
     broken = read("base_model: a/b\nmicro_batch_size: [1\n")
     assert not broken.runs
-    assert [(error.path, error.line) for error in broken.errors] == [("config.yaml", 3)]
+    assert [(error.path, error.line) for error in broken.errors] == [("config.yaml", 2)]
 
 
 def test_each_document_of_a_file_is_a_run_of_its_own() -> None:
