@@ -22,6 +22,7 @@ def adapted(machine: Machine, tail: str, call: Call) -> Fact | None:
             if tail == "get_peft_model":
                 config = call.argument("peft_config", 1)
                 machine.write(inner, ".adapter", config or opaque("no adapter config is given", "peft", (), call.span))
+                machine.write(inner, ".trainable", None)
             else:
                 _kbit(machine, inner, call)
         return model

@@ -247,6 +247,9 @@ class Frameworks(CommandLines):
             return known
         if name == "backward":
             return self._backward(machine, owner, call)
+        if name == "requires_grad_":
+            freeze(machine, self.collected.made, owner, call.argument("requires_grad", 0) or fixed(True, call.span))
+            return owner
         if name == "suggest_categorical":
             return drawn(call.argument("choices", 1))  # Optuna
         if isinstance(value, Instance):
@@ -367,7 +370,7 @@ class Frameworks(CommandLines):
                 made = Instance(Symbol("memlint.loaded_config"), owner.call)
                 machine.write(owner, "config", fixed(made, span))
                 return fixed(made, span)
-            if name in {"module", "base_model", "_orig_mod"}:
+            if name in {"module", "_orig_mod"} or (name == "base_model" and ".adapter" in owner.slots):
                 return fixed(owner, span)
             return part(fixed(owner), name, span)
         root, tail = canonical(owner.library)
@@ -429,7 +432,7 @@ class Frameworks(CommandLines):
     def assigned(self, machine: Machine, owner: Fact, name: str, value: Fact) -> None:
         """See `Library.assigned`."""
         if name == "requires_grad":
-            freeze(machine, owner, value)
+            freeze(machine, self.collected.made, owner, value)
 
     def strided(self, machine: Machine, step: Fact, span: Span) -> None:
         """See `Library.strided`."""

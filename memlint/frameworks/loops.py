@@ -14,7 +14,7 @@ from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixe
 from memlint.frameworks import accelerators
 from memlint.frameworks.batches import tensor_shape
 from memlint.frameworks.contexts import autocast_mode, without_gradients
-from memlint.frameworks.freezing import trainable_modules
+from memlint.frameworks.freezing import is_frozen, trainable_modules
 from memlint.frameworks.lengths import sequence_length
 from memlint.frameworks.models import is_model, model_facts, models_in
 from memlint.frameworks.names import canonical, class_name
@@ -96,13 +96,8 @@ def _trained(loss: Fact, steps: list[Event]) -> list[Instance]:
         chosen = [m for m in candidates if m in held]
         if chosen:
             return chosen
-    frozen = [m for m in called if not _is_frozen(m)]
-    return frozen or called or [m for m in held if not _is_frozen(m)] or seen
-
-
-def _is_frozen(model: Instance) -> bool:
-    flag = model.slots.get(".frozen")
-    return isinstance(flag, Fact) and flag.known and flag.value is True
+    frozen = [m for m in called if not is_frozen(m)]
+    return frozen or called or [m for m in held if not is_frozen(m)] or seen
 
 
 def _owned(value: Any) -> list[Instance]:

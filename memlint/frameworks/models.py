@@ -13,7 +13,7 @@ from memlint.frameworks.names import canonical, class_name
 from memlint.frameworks.native import arguments, place, plain
 from memlint.frameworks.state import instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible, weaken
+from memlint.read.pyeval.values import Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible, weaken
 from memlint.source import Span
 from memlint.typed import Any
 from memlint.versions import Versions
@@ -382,17 +382,13 @@ def model_method(machine: Machine, owner: Fact, model: Instance, name: str, call
             call.args[0] if call.args and call.args[0].known and isinstance(call.args[0].value, bool) else fixed(True, call.span)
         )
         machine.write(model, ".checkpointing", given)
-    elif name == "requires_grad_":
-        on = call.args[0] if call.args else fixed(True)
-        if on.known:
-            machine.write(model, ".frozen", fixed(on.value is False, call.span))
-            machine.write(model, ".trainable", fixed(Array(()), call.span) if on.value is False else None)
     elif name in {"merge_and_unload", "unload"}:
         machine.write(model, ".adapter", fixed(None, call.span))
     elif name == "add_adapter":
         config = call.argument("adapter_config", 0)
         if config is not None and not isinstance(config.value, str):
             machine.write(model, ".adapter", config)
+            machine.write(model, ".trainable", None)
     elif name == "compile":
         machine.write(model, ".compiled", call)
     elif name == "eval":

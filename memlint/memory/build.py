@@ -6,12 +6,8 @@ import re
 
 from memlint.memory.linear import Adapter, Linear, Quantised, Stack
 from memlint.memory.machine import Machine
-from memlint.memory.setup import Setup
+from memlint.memory.setup import OUTPUT_HEADS, Setup
 from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
-
-OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_outputs", "cls", "decoder")
-"""Names of linears on top of the stack: neither quantised nor a target of `all-linear` (peft 0.21.2,
-`tuners_utils.py` `_maybe_include_all_linear_layers`; transformers 5.24 `get_keys_to_not_convert`)."""
 
 MOST_TARGETS_BY_TYPE = {
     "llama": ("q_proj", "v_proj"), "mistral": ("q_proj", "v_proj"), "mixtral": ("q_proj", "v_proj"),
@@ -201,7 +197,9 @@ class Builder:
             return
         rank = setup.adapter_rank
         size = setup.adapter_itemsize
-        a = self.make(f"{layer.name}.lora_A", "adapter", (rank * copies, layer.fin), size, setup.adapter not in FROZEN_A, "adapters")
+        a = self.make(
+            f"{layer.name}.lora_A", "adapter", (rank * copies, layer.fin), size, setup.adapter not in FROZEN_A, "adapters"
+        )
         b = self.make(f"{layer.name}.lora_B", "adapter", (layer.fout * copies, rank), size, True, "adapters")
         adapter = Adapter(a, b, rank, setup.adapter_dropout, setup.adapter)
         if setup.adapter == "dora":

@@ -35,7 +35,11 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
     if setup.adapter not in ("", *MODELLED_ADAPTERS):
         found.append(Effect(f"{setup.adapter} adapters are taken to cost what low-rank ones do", (0.15, 0.2), (0.15, 0.2)))
     if run.value("model.dtype") is None and setup.stack.loads_checkpoint_dtype:
-        found.append(Effect("weights are held in the checkpoint's dtype, which `from_pretrained` takes over", (0.0, 0.0), (0.0, 0.0)))
+        found.append(
+            Effect("weights are held in the checkpoint's dtype, which `from_pretrained` takes over", (0.0, 0.0), (0.0, 0.0))
+        )
+    if not setup.adapter and ("trainable.modules" in run.facts or "trainable.layers" in run.facts):
+        found.append(Effect("a part of the model is frozen; the bounds are a trained head and all of it", (0.0, 0.0), (0.0, 0.0)))
     if run.value("batch.sequence_length_is_cap") or run.value("batch.sequence_length") is None:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:

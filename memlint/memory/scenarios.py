@@ -7,7 +7,7 @@ from itertools import islice, product
 
 from memlint.facts import Fact, Status, TrainingRun, fixed
 from memlint.gpus.gpu import Gpu
-from memlint.memory.versions import stack_of
+from memlint.memory.versions import stack_of, states_transformers
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
 
@@ -30,13 +30,30 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
         else:
             together[fact.decided_by or key].append(key)
     run = run.with_facts(decided) if decided else run
-    options = [_options(run, keys) for keys in together.values()] + _adapters(run)
+    options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
         for values in combined
         for loaded in _loaded(run.with_values(values, "one of its choices") if values else run, architecture)
     ]
+
+
+def bounded_over(variants: list[TrainingRun]) -> list[str]:
+    """A sentence for each fact that differs between the decided runs."""
+    if len(variants) == 1:
+        return []
+    sentences = []
+    for key in dict.fromkeys(key for run in variants for key in run.facts):
+        values = list(dict.fromkeys(str(run.value(key)) for run in variants if _known(run, key)))
+        if key == "framework.versions":
+            sentences.append(PACKED_EXPERTS)
+        elif len(values) > 1:
+            sentences.append(f"{key} may be {' or '.join(values)}: the estimate is bounded over all of them")
+    return sentences
+
+
+PACKED_EXPERTS = "transformers 4 packs the experts, 5 leaves them in 16 bits, and nothing states the version: the estimate spans both"
 
 
 def _options(run: TrainingRun, keys: list[str]) -> list[dict[str, Any]]:
@@ -52,6 +69,26 @@ def _adapters(run: TrainingRun) -> list[list[dict[str, Any]]]:
         return []
     packed = {"quantization.method": "bnb_4bit"} if _unknown(run, "quantization.method") else {}
     return [[{"adapter.method": "none"}, {"adapter.method": "lora", **packed}]]
+
+
+def _frozen(run: TrainingRun) -> list[list[dict[str, Any]]]:
+    """A model of which a part is frozen: between its head alone and all of it. Names that are listed are few as a rule."""
+    stated = [key for key in ("trainable.modules", "trainable.layers") if key in run.facts]
+    if not stated or run.value("adapter.method", "none") != "none":
+        return []
+    head: dict[str, Any] = {"trainable.modules": []}
+    everything: dict[str, Any] = {"trainable.modules": None}
+    return [[head, everything] if any(_known(run, key) for key in stated) else [everything, head]]
+
+
+def _experts(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:
+    """Whether bitsandbytes packs the experts, where nothing states the version of transformers: 4.57 has a linear layer for each, 5.0
+    stacks them in parameters that quantisers pass by."""
+    packs = run.value("quantization.method") in ("bnb_4bit", "bnb_8bit") and not _known(run, "quantization.experts")
+    if not packs or not architecture.experts or states_transformers(run):
+        return []
+    versions = run.value("framework.versions") or {}
+    return [[{}, {"framework.versions": {**versions, "transformers": "4.57"}}]]
 
 
 def _unknown(run: TrainingRun, key: str) -> bool:

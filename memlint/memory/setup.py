@@ -28,6 +28,8 @@ class Setup(NamedTuple):
     weight_itemsize: int
     norm_itemsize: int
     autocast: int
+    float16: bool
+    """The half precision of the run is float16."""
     batch: int
     sequence: int
     evaluation_batch: int
@@ -212,6 +214,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         weight_itemsize=weight,
         norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", ""), weight),
         autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
+        float16=precision.startswith("fp16") or dtype == "float16",
         batch=int(batch) * (2 if objective in PAIRED else 1),
         sequence=-(-(int(sequence) + _virtual_tokens(adapter, facts)) // sharding.context),
         evaluation_batch=_evaluation_batch(facts, 2 if objective in PAIRED else 1),

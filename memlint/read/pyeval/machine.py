@@ -156,6 +156,8 @@ class Frame:
         """Where it was called."""
         self.returns: list[Fact] = []
         self.yields: list[Fact] = []
+        self.partial = False
+        """It may have returned before the current statement."""
 
 
 class Loop:
@@ -171,6 +173,8 @@ class Loop:
         """Its body is walked once for however many rounds."""
         self.born: int = Object().born
         """Objects made later than this are made anew in each round."""
+        self.partial = False
+        """A round may have ended before the current statement (`continue` under a condition that is not decided)."""
 
 
 class Machine:
@@ -235,6 +239,10 @@ class Machine:
     def call_sites(self) -> tuple[Span, ...]:
         """The places of the calls in progress, outermost first."""
         return tuple(frame.site for frame in self.frames if frame.site is not None)
+
+    def left_early(self) -> bool:
+        """Whether the current statement may be skipped by a `return` or `continue` before it."""
+        return any(frame.partial for frame in self.frames) or any(loop.partial for loop in self.loops)
 
     def spend(self, amount: int = 1) -> None:
         """Use up fuel; raises `OutOfFuel`."""
@@ -336,6 +344,9 @@ class Machine:
         returns.extend(returned)
         self._join(outcomes, decided_by)
         flows = {flow for flow, _, _ in outcomes}
+        if len(flows) > 1 and Flow.NEXT in flows:
+            left = self.frame if Flow.RETURN in flows or not self.loops else self.loops[-1]
+            left.partial = True
         for flow in (Flow.NEXT, Flow.CONTINUE, Flow.BREAK):
             if flow in flows:
                 return flow
