@@ -15,7 +15,7 @@ from memlint.memory.host import host_bytes
 from memlint.memory.placement import dealt, divided, is_divided
 from memlint.memory.program import Program, record
 from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
-from memlint.memory.scenarios import scenarios
+from memlint.memory.scenarios import bounded_over, scenarios
 from memlint.memory.setup import Setup, setup_of
 from memlint.models.architecture import Architecture
 from memlint.typed import NamedTuple
@@ -48,7 +48,8 @@ class _Figures(NamedTuple):
 
 def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = None) -> Estimate:
     """The peak memory of one rank. Raises `CannotEstimate` when a fact it cannot do without is missing."""
-    figures = [_figures(variant, architecture, gpu) for variant in scenarios(run, architecture, gpu)]
+    variants = scenarios(run, architecture, gpu)
+    figures = [_figures(variant, architecture, gpu) for variant in variants]
     expected = figures[0]
     widening = effects(run, expected.setup)
     allocated = _interval([f.allocated for f in figures], [e.allocated for e in widening])
@@ -78,7 +79,8 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     # What the allocator rounds up: a large block keeps an unsplit tail of up to 1 MiB.
     components["workspace"] = components.get("workspace", 0) + allocated.expected - sum(components.values())
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
-    notes = [*dict.fromkeys(sentence for f in figures for sentence in f.assumptions), *(e.sentence for e in widening)]
+    said = dict.fromkeys(sentence for f in figures for sentence in f.assumptions)
+    notes = [*bounded_over(variants), *said, *(e.sentence for e in widening)]
     return Estimate(
         allocated=allocated,
         required=required,

@@ -45,15 +45,19 @@ def bounded_over(variants: list[TrainingRun]) -> list[str]:
         return []
     sentences = []
     for key in dict.fromkeys(key for run in variants for key in run.facts):
-        values = list(dict.fromkeys(str(run.value(key)) for run in variants if _known(run, key)))
+        values = list(dict.fromkeys(str(run.value(key)) for run in variants))
+        if len(values) == 1:
+            continue
         if key == "framework.versions":
             sentences.append(PACKED_EXPERTS)
-        elif len(values) > 1:
+        else:
             sentences.append(f"{key} may be {' or '.join(values)}: the estimate is bounded over all of them")
     return sentences
 
 
-PACKED_EXPERTS = "transformers 4 packs the experts, 5 leaves them in 16 bits, and nothing states the version: the estimate spans both"
+PACKED_EXPERTS = (
+    "transformers 4 packs the experts, 5 leaves them in 16 bits, and nothing states the version: the estimate spans both"
+)
 
 
 def _options(run: TrainingRun, keys: list[str]) -> list[dict[str, Any]]:

@@ -75,8 +75,8 @@ class Stack(NamedTuple):
     eager_context: bool
     """CUDA loads every kernel at start: before lazy module loading (CUDA 11.7, torch 1.13)."""
     expandable_segments: bool
-    """The framework's launch script sets `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: torchtitan since 22 October 2024
-    (`run_llama_train.sh`, `run_train.sh`)."""
+    """The framework's launch script sets `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: torchtitan on one node since 22 October
+    2024 (`run_llama_train.sh`, `run_train.sh`); its script for several nodes does not (`multinode_trainer.slurm`)."""
     old: bool
     """Before mid-2024 (torch before 2.3): kernels whose temporaries have not been read."""
 
@@ -85,9 +85,7 @@ def stack_of(run: TrainingRun) -> Stack:
     """The stack of a run, from `framework.version(s)`; the newest known where nothing says."""
     versions = run.value("framework.versions") or {}
     name = str(run.value("framework.name") or "transformers")
-    text = str(
-        versions.get("transformers") or (run.value("framework.version") if name in ("transformers", "hf_trainer") else "") or ""
-    )
+    text = states_transformers(run)
     transformers = _version(text) or (5, 24)
     if not text and "torch" in versions and (_version(str(versions["torch"])) or (9, 9)) < (2, 1):
         transformers = (4, 32)
@@ -119,9 +117,18 @@ def stack_of(run: TrainingRun) -> Stack:
         foreach_by_default=torch >= (2, 0) and name != "torchtune",
         zeroes_in_place=torch < (2, 0) or transformers < (4, 26),
         eager_context=transformers < (4, 25) or torch < (1, 13),
-        expandable_segments=name == "torchtitan" and not re.search(r"2024-(0\d|10)", str(versions.get("torchtitan") or "")),
+        expandable_segments=name == "torchtitan"
+        and int(run.value("parallel.nodes") or 1) == 1
+        and not re.search(r"2024-(0\d|10)", str(versions.get("torchtitan") or "")),
         old=torch < (2, 3) or transformers < (4, 40),
     )
+
+
+def states_transformers(run: TrainingRun) -> str:
+    """The version of transformers that the run states; empty when nothing does."""
+    versions = run.value("framework.versions") or {}
+    own = run.value("framework.version") if run.value("framework.name") in (None, "transformers", "hf_trainer") else ""
+    return str(versions.get("transformers") or own or "")
 
 
 def _keeps_input(name: str, versions: Mapping[str, object]) -> bool:

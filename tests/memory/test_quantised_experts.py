@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memlint.facts import TrainingRun, fixed
 from memlint.memory.estimate import estimate
+from memlint.memory.result import Estimate
 from memlint.models import lookup
 from memlint.source import Span
 
@@ -12,6 +13,11 @@ GB = 10**9
 
 def weights(**facts: object) -> int:
     """Weights on the card of Qwen3-30B-A3B under QLoRA at the peak of a step, in bytes."""
+    return estimated(**facts).components["weights"]
+
+
+def estimated(**facts: object) -> Estimate:
+    """The estimate of that run."""
     run = {
         "model.id": "Qwen/Qwen3-30B-A3B", "model.dtype": "bfloat16", "precision": "bf16-mixed", "batch.micro_batch_size": 1,
         "batch.sequence_length": 512, "optimizer.name": "adamw_torch", "checkpointing.enabled": True, "adapter.method": "lora",
@@ -21,7 +27,7 @@ def weights(**facts: object) -> int:
     found = lookup("Qwen/Qwen3-30B-A3B")
     assert found.architecture is not None
     known = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()})
-    return estimate(known, found.architecture, None).components["weights"]
+    return estimate(known, found.architecture, None)
 
 
 def test_experts_stay_in_16_bit_without_the_setting() -> None:
@@ -33,3 +39,12 @@ def test_packed_experts_take_half_a_byte_and_their_statistics() -> None:
     # The experts at 0.5 + 1/64 + 4/(64*256) bytes each, 0.91e9 attention weights alike, 2 x 151,936 x 2,048 of two bytes.
     expected = (28.99 + 0.906) * GB * (0.5 + 1 / 64 + 4 / (64 * 256)) + 2 * 2 * 151_936 * 2_048
     assert abs(weights(**{"quantization.experts": True}) / expected - 1) < 0.005
+
+
+def test_the_estimate_spans_both_ways_when_no_version_is_stated() -> None:
+    """transformers 4.57 has one `nn.Linear` for each expert, which bitsandbytes packs: 28.99e9 weights of two bytes, or of 0.52."""
+    packed, whole = (estimated(**{"framework.versions": {"transformers": v}}).allocated for v in ("4.57.6", "5.24.0"))
+    spanned = estimated().allocated
+    assert packed.high < 24 * GB < 2 * 28.99 * GB < whole.low
+    assert (spanned.low, spanned.high) == (packed.low, whole.high)
+    assert any("nothing states the version" in sentence for sentence in estimated().assumptions)
