@@ -59,7 +59,7 @@ def _walk(folder: str) -> Iterator[str]:
                 count += 1
                 if count > MAX_FILES:
                     return
-                yield os.path.normpath(os.path.join(directory, name))  # noqa: PTH118 - a hot path
+                yield os.path.normpath(os.path.join(directory, name))
 
 
 def may_train(path: str) -> bool:

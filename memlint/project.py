@@ -83,7 +83,7 @@ class Project:
 
     def exists(self, path: str) -> bool:
         """Whether `path` is a regular file, or a text given in its place."""
-        return _key(path) in self._texts or os.path.isfile(path)  # noqa: PTH113 - a hot path, called with strings
+        return _key(path) in self._texts or os.path.isfile(path)
 
     def resolve(self, link: str, from_path: str, *, directory: str | None = None) -> str | None:
         """The file that `link`, written in `from_path`, leads to, or None.
@@ -94,7 +94,7 @@ class Project:
         """
         if not link or "\0" in link or len(link) > 1024 or link.startswith("~"):
             return None
-        here = Path(os.path.abspath(from_path)).parent  # noqa: PTH100 - `..` in the path is folded without touching links
+        here = Path(os.path.abspath(from_path)).parent  # `..` in the path is folded without touching links
         working = Path.cwd()
         tops = (self.root, working)
         parents = [p for p in (here, *here.parents) if p == self.root or self.root in p.parents] or [here]
@@ -103,7 +103,7 @@ class Project:
             target = os.path.normpath(base / link)
             inside = any(Path(target).is_relative_to(top) for top in (*tops, here))
             if inside and self.exists(target):
-                return target if os.path.isabs(from_path) else Path(os.path.relpath(target, working)).as_posix()  # noqa: PTH117
+                return target if os.path.isabs(from_path) else Path(os.path.relpath(target, working)).as_posix()
         variable = VARIABLE.match(link)
         if variable is not None:
             end = link[variable.end() :]
@@ -122,14 +122,14 @@ class Project:
             for folder, folders, files in os.walk(self.root):
                 folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in PASSED_OVER)
                 for file in files:
-                    self._names.setdefault(file, []).append(os.path.join(folder, file))  # noqa: PTH118 - a hot path
+                    self._names.setdefault(file, []).append(os.path.join(folder, file))
                 seen += len(files)
                 if seen > MAX_SEARCHED:
                     break
         found = [path for path in self._names.get(end.rpartition("/")[2], ()) if path.endswith(f"/{end}")]
         if len(found) != 1:
             return None
-        return found[0] if os.path.isabs(from_path) else Path(os.path.relpath(found[0], Path.cwd())).as_posix()  # noqa: PTH117
+        return found[0] if os.path.isabs(from_path) else Path(os.path.relpath(found[0], Path.cwd())).as_posix()
 
     def read_link(
         self, link: str, from_path: str, *, directory: str | None = None, otherwise: Kind | None = None
@@ -145,4 +145,4 @@ class Project:
 
 
 def _key(path: str) -> str:
-    return os.path.abspath(path)  # noqa: PTH100 - one spelling per file; links are not followed
+    return os.path.abspath(path)  # one spelling per file; links are not followed

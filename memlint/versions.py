@@ -81,7 +81,7 @@ class Versions(NamedTuple):
 
 def versions_for(path: str, pinned: Mapping[str, str | Pin] | None = None) -> Versions:
     """The versions in force for a file; `pinned` are versions stated by hand (`[tool.memlint]`), or by the file; they win."""
-    pins = dict(_pins_of(os.path.dirname(os.path.abspath(path))))  # noqa: PTH100, PTH120 - a hot path, called with strings
+    pins = dict(_pins_of(os.path.dirname(os.path.abspath(path))))
     for library, stated in (pinned or {}).items():
         pins[library] = stated if isinstance(stated, Pin) else Pin(stated, "configuration")
     return Versions(pins)
@@ -151,7 +151,7 @@ def _pins_of(directory: str) -> Mapping[str, Pin]:
 
 def _pins_here(folder: Path) -> Iterator[tuple[str, Pin]]:
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - names only
+        names = sorted(os.listdir(folder))  # names only
     except OSError:
         return
     for name in _LOCKS:

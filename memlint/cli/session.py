@@ -97,7 +97,7 @@ class Session:
 
     def relative(self, path: str) -> str:
         """A path as fingerprints and baselines know it, whatever folder memlint was started in."""
-        absolute = Path(os.path.abspath(path))  # noqa: PTH100 - links are not followed
+        absolute = Path(os.path.abspath(path))  # links are not followed
         root = self.root_of(path)
         return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else Path(path).as_posix()
 

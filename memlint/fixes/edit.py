@@ -147,7 +147,7 @@ def _prepare(path: str, before: str, after: str) -> tuple[Path, Path, bytes]:
 def _replace(temporary: Path, target: Path) -> None:
     """Put the finished file in the place of the old one; on Windows a file that is open elsewhere refuses."""
     try:
-        os.replace(temporary, target)  # noqa: PTH105 - the one call that is atomic on every platform
+        os.replace(temporary, target)  # the one call that is atomic on every platform
     except OSError as error:
         raise WriteError(f"{target}: cannot be fixed: {error.strerror or error}") from None
 

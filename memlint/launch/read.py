@@ -50,11 +50,11 @@ def walk(
     shell: Lines | Joined, path: str, project: Project, environment: Mapping[str, Value], directory: str | None = None
 ) -> Script:
     """The commands of a shell text that stands in the file `path`. Raises `ShellError`."""
-    absolute = Path(os.path.abspath(path)).as_posix()  # noqa: PTH100 - links are not followed
+    absolute = Path(os.path.abspath(path)).as_posix()  # links are not followed
 
     def follow(link: str, directory: str | None) -> Lines | None:
         target = project.resolve(link, path, directory=directory)
-        if target is None or os.path.abspath(target) == absolute:  # noqa: PTH100 - spelling only
+        if target is None or os.path.abspath(target) == absolute:  # spelling only
             return None
         content = project.text(target)
         return None if content is None else Lines(target, content.replace("\r\n", "\n"))

@@ -3,7 +3,7 @@
 from memlint.rules.catalogue import find_rule, load_rules, selected
 from memlint.rules.engine import check
 from memlint.rules.finding import Confidence, Finding, Fix, Label, Safety, Severity
-from memlint.rules.page import Rule
+from memlint.rules.rule import Rule
 
 __all__ = [
     "Confidence",

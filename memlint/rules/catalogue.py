@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from pathlib import Path
 
 from memlint.config import ConfigError, Settings
-from memlint.facts.keys import KEYS
-from memlint.rules.expression import ExpressionError
-from memlint.rules.kinds import Kind
-from memlint.rules.kinds import check as check_kinds
-from memlint.rules.page import INDEX, PageError, Rule, read_rule
-from memlint.rules.terms import Names
+from memlint.rules.index import ROWS
+from memlint.rules.rule import Rule, from_row
 
 
-def pages_folder() -> Path:
+def pages_folder() -> str:
     """Where memlint's own pages are: beside this module when installed, `rules/` in a checkout."""
-    installed = Path(__file__).parent / "pages"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "rules"
+    here = os.path.dirname(os.path.abspath(__file__))
+    installed = os.path.join(here, "pages")
+    return installed if os.path.isdir(installed) else os.path.join(os.path.dirname(os.path.dirname(here)), "rules")
 
 
 def load_rules(settings: Settings | None = None) -> tuple[Rule, ...]:
@@ -28,10 +24,12 @@ def load_rules(settings: Settings | None = None) -> tuple[Rule, ...]:
     A team's page is checked against the known facts and terms (memlint's own are in its tests). Raises `ConfigError`.
     """
     pages = pages_folder()
-    index = json.loads((pages / INDEX).read_text(encoding="utf-8"))
-    own = [read_rule(path, index) for path in sorted(pages.glob("MEM*.md"))]
-    folders = settings.rules if settings else ()
-    team = [_team_rule(path) for folder in folders for path in sorted(folder.glob("*.md")) if path.name != "README.md"]
+    own = [from_row(row, os.path.join(pages, page)) for page, row in ROWS.items()]
+    team: list[Rule] = []
+    for folder in settings.rules if settings else ():
+        from memlint.rules.team import team_rules  # loads the page reader, and YAML
+
+        team += team_rules(str(folder))
     taken: dict[str, Rule] = {}
     for rule in (*own, *team):
         for identity in (rule.code, rule.name, *rule.aliases):
@@ -86,30 +84,3 @@ def close_to(selector: str, rules: Iterable[Rule]) -> str:
     names = [identity for rule in rules for identity in (rule.code, rule.name)]
     close = get_close_matches(selector, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _team_rule(path: Path) -> Rule:
-    try:
-        rule = read_rule(path)
-        verify(rule)
-    except PageError as error:
-        raise ConfigError(error.message, error.path, error.line) from None
-    return rule
-
-
-def verify(rule: Rule) -> None:
-    """Raise `PageError` when a page names a fact or term that does not exist, or compares unlike kinds."""
-    names = Names()
-    templates = [rule.message, *(text for _, text in rule.labels), *((rule.fix_title,) if rule.fix_title else ())]
-    try:
-        if rule.when:
-            check_kinds(rule.when, names)
-        for expression in (part for template in templates for part in template.expressions()):
-            check_kinds(expression, names, Kind.ANY)
-        for expression in filter(None, (change.expression for change in rule.changes)):
-            check_kinds(expression, names, Kind.ANY)
-        for key in (*rule.at, *(key for key, _ in rule.labels), *(change.key for change in rule.changes)):
-            if key not in KEYS:
-                raise ExpressionError(f"there is no fact {key!r}")
-    except ExpressionError as error:
-        raise PageError(str(error), rule.path) from None

@@ -10,7 +10,7 @@ from memlint.facts import Fact, Status
 from memlint.rules.catalogue import selected
 from memlint.rules.expression import UNKNOWN, Unknown
 from memlint.rules.finding import Confidence, Finding, Fix, Label, ordered
-from memlint.rules.page import Rule
+from memlint.rules.rule import Rule
 from memlint.rules.scope import Facts, problems_of
 from memlint.source import Span
 from memlint.typed import Any

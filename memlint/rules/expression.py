@@ -3,29 +3,29 @@
     not checkpointing.enabled and verdict in ("does_not_fit", "tight")
     estimate.share.logits >= 0.25 and loss.logits == "full" and not problem("unknown-key")
 
-It is read with `ast` through a whitelist and turned into closures; nothing is ever evaluated as Python. Grammar:
-`and`, `or`, `not`, comparisons (chains too), `in`, `a if c else b`, `+ - * / // %`, numbers, texts, `true`, `false`,
+Grammar: `and`, `or`, `not`, comparisons (chains too), `in`, `a if c else b`, `+ - * / // %`, numbers, texts, `true`, `false`,
 `none`, lists, dotted names, and the functions `min`, `max`, `abs`, `divisor(n, most)`, `has(list, item)`,
 `known(name)`, `absent(name)` (nothing speaks of it), `explicit(name)`, `problem("name")`.
 
 A name is a value, or `UNKNOWN`. Unknown spreads (Kleene): `false and unknown` is false, `true and unknown` unknown;
 comparing or computing with it is unknown, and so is whatever makes no sense at run time (text < number, division by
 zero). A name with several possible values makes the whole true or false only if it is so for each of them.
+
+`grammar` reads a text into a tree of tuples, `(operation, *operands)`; nothing is ever evaluated as Python. Those of memlint's
+own pages are read beforehand (`index`): a check parses none of them.
 """
 
 from __future__ import annotations
 
-import ast
 import operator
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from itertools import product
 
+from memlint.rules.index import EXPRESSIONS
 from memlint.typed import Any, NamedTuple, Protocol
 
-MAX_LENGTH = 2000
-MAX_DEPTH = 40
 MAX_DIVIDEND = 2**20
 MAX_CASES = 64
 """More combinations of possible values than this count as unknown."""
@@ -41,6 +41,16 @@ class Unknown(Enum):
 
 
 UNKNOWN = Unknown.UNKNOWN
+
+
+class Kind(str, Enum):
+    """What a name or sub-expression is, checked when a page is loaded (see `kinds`)."""
+
+    BOOL = "true or false"
+    NUMBER = "a number"
+    TEXT = "a text"
+    LIST = "a list"
+    ANY = "anything"
 
 
 class ExpressionError(Exception):
@@ -67,17 +77,16 @@ class Scope(Protocol):
 
 
 Environment = Mapping[str, Any]
-Evaluate = Callable[[Scope, Environment], Any]
+Tree = tuple[Any, ...]
 
 
 class Expression(NamedTuple):
-    """A compiled expression: `names` it reads values of, `problems` it asks for."""
+    """An expression: `names` it reads values of, `problems` it asks for."""
 
     text: str
+    tree: Tree
     names: tuple[str, ...]
     problems: tuple[str, ...]
-    tree: ast.expr
-    evaluate: Evaluate
 
     def decide(self, scope: Scope) -> bool | Unknown:
         """True or false if that holds for every possible value of every name, else unknown."""
@@ -105,7 +114,7 @@ class Expression(NamedTuple):
             open_names, open_values = [], []
         outcome: Any = UNKNOWN
         for number, combination in enumerate(product(*open_values)):
-            result = self.evaluate(scope, {**fixed, **dict(zip(open_names, combination, strict=True))})
+            result = _evaluate(self.tree, scope, {**fixed, **dict(zip(open_names, combination, strict=True))})
             if result is UNKNOWN or (number and result != outcome):
                 return UNKNOWN
             outcome = result
@@ -118,170 +127,95 @@ LAZY = frozenset({"largest.micro_batch", "largest.sequence_length"})
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
-    """Compile an expression; raises `ExpressionError` for anything outside the language."""
-    if len(text) > MAX_LENGTH:
-        raise ExpressionError(f"longer than {MAX_LENGTH} characters")
+    """The expression that a text is; raises `ExpressionError` for anything outside the language."""
+    known = EXPRESSIONS.get(text)
+    if known is not None:
+        return Expression(text, *known)
+    from memlint.rules.grammar import read  # loads `ast`: only a team's own pages get here
+
+    return Expression(text, *read(text))
+
+
+# Evaluation
+
+
+def _evaluate(tree: Tree, scope: Scope, env: Environment) -> Any:
+    operation, *operands = tree
+    if operation in _LOGIC:
+        return _LOGIC[operation](operands, scope, env)
+    values = [_evaluate(operand, scope, env) for operand in operands]
+    if any(value is UNKNOWN for value in values):
+        return UNKNOWN
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        compiler = _Compiler()
-        evaluate = compiler.compile(tree, MAX_DEPTH)
-    except (SyntaxError, ValueError, MemoryError):
-        raise ExpressionError(f"not an expression: {text.strip()!r}") from None
-    except RecursionError:
-        raise ExpressionError("nested too deeply") from None
-    return Expression(text, tuple(compiler.names), tuple(compiler.problems), tree, evaluate)
+        return STRICT[operation](*values)
+    except (TypeError, ArithmeticError):
+        return UNKNOWN
 
 
-# Compilation
-
-_COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda item, container: item in container,
-    ast.NotIn: lambda item, container: item not in container,
-}
-_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None}
-_ABOUT_NAMES = ("known", "absent", "explicit", "problem")
+def _constant(operands: list[Any], scope: Scope, env: Environment) -> Any:
+    return operands[0]
 
 
-class _Compiler:
-    """Turns a tree into closures and notes, in order, the names and problems it asks for."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, None] = {}
-        self.problems: dict[str, None] = {}
-
-    def compile(self, node: ast.expr, depth: int) -> Evaluate:
-        """One node; raises RecursionError below `depth` levels, because evaluation nests as deeply as the tree."""
-        if not depth:
-            raise RecursionError
-        name = dotted(node)
-        if name is not None:
-            return self._name(name)
-        if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
-            constant = node.value
-            return lambda _scope, _env: constant
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-            return self._call(node.func.id, node.args, depth)
-        parts = [self.compile(part, depth - 1) for part in _operands(node)]
-        if isinstance(node, ast.BoolOp):
-            return _and_or(isinstance(node.op, ast.And), parts)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
-            return _unary(isinstance(node.op, ast.Not), parts[0])
-        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            return _strict(_arithmetic(_ARITHMETIC[type(node.op)]), parts)
-        if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-            pairs = zip(node.ops, parts, parts[1:], strict=False)
-            links = [_strict(_COMPARE[type(op)], [left, right]) for op, left, right in pairs]
-            return links[0] if len(links) == 1 else _and_or(True, links)
-        if isinstance(node, ast.IfExp):
-            return _choice(*parts)
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return _strict(lambda *items: items, parts)
-        raise ExpressionError(f"not allowed here: {ast.unparse(node)!r}")
-
-    def _name(self, name: str) -> Evaluate:
-        if name in CONSTANTS:
-            constant = CONSTANTS[name]
-            return lambda _scope, _env: constant
-        self.names[name] = None
-        if name in LAZY:
-            return lambda scope, _env: next(iter(scope.values(name)), UNKNOWN)
-        return lambda _scope, env: env[name]
-
-    def _call(self, function: str, arguments: list[ast.expr], depth: int) -> Evaluate:
-        if function in _ABOUT_NAMES and len(arguments) == 1:
-            subject = subject_of(arguments[0])
-            if subject is None:
-                raise ExpressionError(f"{function}() takes the name of a fact or problem")
-            if function == "problem":
-                self.problems[subject] = None
-            return lambda scope, _env: getattr(scope, function)(subject)
-        if (function, len(arguments)) not in _FUNCTIONS and (function not in ("min", "max") or len(arguments) < 2):
-            raise ExpressionError(f"no function {function}() with {len(arguments)} arguments")
-        parts = [self.compile(argument, depth - 1) for argument in arguments]
-        return _strict(_FUNCTIONS[function, min(len(arguments), 2)], parts)
+def _name(operands: list[Any], scope: Scope, env: Environment) -> Any:
+    name = operands[0]
+    return next(iter(scope.values(name)), UNKNOWN) if name in LAZY else env[name]
 
 
-def _operands(node: ast.expr) -> list[ast.expr]:
-    """The sub-expressions of the nodes that have any."""
-    if isinstance(node, ast.Compare):
-        return [node.left, *node.comparators]
-    if isinstance(node, ast.IfExp):
-        return [node.test, node.body, node.orelse]
-    if isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.List, ast.Tuple)):
-        return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-    raise ExpressionError(f"not allowed here: {ast.unparse(node)!r}")
+def _about(operands: list[Any], scope: Scope, env: Environment) -> Any:
+    function, subject = operands
+    return getattr(scope, function)(subject)
 
 
-def _and_or(every: bool, parts: list[Evaluate]) -> Evaluate:
+def _and(operands: list[Any], scope: Scope, env: Environment) -> Any:
+    return _and_or(True, operands, scope, env)
+
+
+def _or(operands: list[Any], scope: Scope, env: Environment) -> Any:
+    return _and_or(False, operands, scope, env)
+
+
+def _and_or(every: bool, operands: list[Any], scope: Scope, env: Environment) -> Any:
     """`and` (every) or `or`, left to right; what is neither true nor false counts as unknown."""
-
-    def evaluate(scope: Scope, env: Environment) -> Any:
-        result: Any = every
-        for part in parts:
-            value = part(scope, env)
-            if value is (not every):
-                return value
-            if value is not every:
-                result = UNKNOWN
-        return result
-
-    return evaluate
+    result: Any = every
+    for operand in operands:
+        value = _evaluate(operand, scope, env)
+        if value is (not every):
+            return value
+        if value is not every:
+            result = UNKNOWN
+    return result
 
 
-def _unary(negation: bool, operand: Evaluate) -> Evaluate:
-    def evaluate(scope: Scope, env: Environment) -> Any:
-        value = operand(scope, env)
-        if negation:
-            return not value if isinstance(value, bool) else UNKNOWN
-        return -value if _is_number(value) else UNKNOWN
-
-    return evaluate
+def _not(operands: list[Any], scope: Scope, env: Environment) -> Any:
+    value = _evaluate(operands[0], scope, env)
+    return not value if isinstance(value, bool) else UNKNOWN
 
 
-def _choice(test: Evaluate, then: Evaluate, otherwise: Evaluate) -> Evaluate:
-    def evaluate(scope: Scope, env: Environment) -> Any:
-        answer = test(scope, env)
-        if not isinstance(answer, bool):
-            return UNKNOWN
-        return (then if answer else otherwise)(scope, env)
-
-    return evaluate
+def _choice(operands: list[Any], scope: Scope, env: Environment) -> Any:
+    test, then, otherwise = operands
+    answer = _evaluate(test, scope, env)
+    if not isinstance(answer, bool):
+        return UNKNOWN
+    return _evaluate(then if answer else otherwise, scope, env)
 
 
-def _strict(function: Callable[..., Any], operands: list[Evaluate]) -> Evaluate:
-    """Apply a function to values; unknown when one is unknown or when it makes no sense of them."""
-
-    def evaluate(scope: Scope, env: Environment) -> Any:
-        values = [operand(scope, env) for operand in operands]
-        if any(value is UNKNOWN for value in values):
-            return UNKNOWN
-        try:
-            return function(*values)
-        except (TypeError, ArithmeticError):
-            return UNKNOWN
-
-    return evaluate
+_LOGIC: Mapping[str, Callable[[list[Any], Scope, Environment], Any]] = {
+    "constant": _constant,
+    "name": _name,
+    "about": _about,
+    "and": _and,
+    "or": _or,
+    "not": _not,
+    "if": _choice,
+}
+"""What looks at its operands itself; everything else takes their values, and is unknown when one is or when it makes no sense of them."""
 
 
-def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Numbers only: `text * 10 ** 9` must not be possible."""
 
-    def apply(left: Any, right: Any) -> Any:
-        return function(left, right) if _is_number(left) and _is_number(right) else UNKNOWN
+    def apply(*values: Any) -> Any:
+        return function(*values) if all(map(_is_number, values)) else UNKNOWN
 
     return apply
 
@@ -297,25 +231,26 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` of a chain of attributes; None for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
-
-
-def subject_of(node: ast.expr) -> str | None:
-    """The name that a function of facts is asked about: a string or a dotted name; None for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else dotted(node)
-
-
-_FUNCTIONS: Mapping[tuple[str, int], Callable[..., Any]] = {
-    ("has", 2): lambda container, item: item in container,
-    ("abs", 1): abs,
-    ("divisor", 2): _divisor,
-    ("min", 2): min,
-    ("max", 2): max,
+STRICT: Mapping[str, Callable[..., Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda item, container: item in container,
+    "not in": lambda item, container: item not in container,
+    "+": _numbers(operator.add),
+    "-": _numbers(operator.sub),
+    "*": _numbers(operator.mul),
+    "/": _numbers(operator.truediv),
+    "//": _numbers(operator.floordiv),
+    "%": _numbers(operator.mod),
+    "negative": _numbers(operator.neg),
+    "list": lambda *items: items,
+    "has": lambda container, item: item in container,
+    "abs": abs,
+    "divisor": _divisor,
+    "min": min,
+    "max": max,
 }
-"""Functions of values by name and number of arguments; `min` and `max` take more."""

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import ast
-from enum import Enum
 
-from memlint.rules.expression import CONSTANTS, Expression, ExpressionError, dotted, subject_of
+from memlint.rules.expression import Expression, ExpressionError, Kind
+from memlint.rules.grammar import CONSTANTS, dotted, subject_of, syntax
 from memlint.typed import Any, Protocol
-
-
-class Kind(str, Enum):
-    """What a name or sub-expression is, checked when a page is loaded."""
-
-    BOOL = "true or false"
-    NUMBER = "a number"
-    TEXT = "a text"
-    LIST = "a list"
-    ANY = "anything"
 
 
 class Schema(Protocol):
@@ -31,7 +21,7 @@ class Schema(Protocol):
 
 def check(expression: Expression, schema: Schema, wanted: Kind = Kind.BOOL) -> None:
     """Raise `ExpressionError` when a name does not exist, kinds do not fit, or a text can never occur."""
-    _require(expression.tree, wanted, schema)
+    _require(syntax(expression.text), wanted, schema)
 
 
 def _require(node: ast.expr, wanted: Kind, schema: Schema) -> None:
@@ -71,7 +61,7 @@ def _kind(node: ast.expr, schema: Schema) -> Kind:
         for item in node.elts:
             _kind(item, schema)
         return Kind.LIST
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)  # parse() let nothing else through
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)  # `grammar` let nothing else through
     return _kind_of_call(node.func.id, node.args, schema)
 
 

@@ -23,7 +23,7 @@ from memlint.rules.catalogue import close_to, find_rule
 from memlint.rules.engine import decide
 from memlint.rules.expression import UNKNOWN
 from memlint.rules.finding import Confidence, Finding, Fix, Read, Safety, Severity
-from memlint.rules.page import Rule
+from memlint.rules.rule import Rule
 from memlint.source import Kind, Source, Span
 from memlint.typed import NamedTuple
 

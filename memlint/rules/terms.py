@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memlint.assess import UNKNOWN, Assessment, bf16_of, largest_micro_batch, largest_sequence
-from memlint.facts.keys import KEYS
 from memlint.memory import Estimate
 from memlint.memory.result import COMPONENTS
-from memlint.rules.kinds import Kind
+from memlint.rules.expression import Kind
 from memlint.typed import Any, NamedTuple
 
 QUANTITIES = ("allocated", "required", "reserved", "device", "needed")
@@ -126,24 +125,3 @@ def _terms() -> dict[str, Term]:
 
 
 TERMS = _terms()
-
-_FACT_KINDS = {"bool": Kind.BOOL, "int": Kind.NUMBER, "number": Kind.NUMBER, "text": Kind.TEXT}
-
-
-class Names:
-    """The schema of facts and terms (see `kinds.Schema`); pages are checked against it."""
-
-    def kind(self, name: str) -> Kind | None:
-        """What a name is, or None when there is no such name."""
-        if name in TERMS:
-            return TERMS[name].kind
-        key = KEYS.get(name)
-        return None if key is None else _FACT_KINDS.get(key.kind, Kind.ANY)
-
-    def allowed(self, name: str) -> tuple[str, ...]:
-        """The texts a name may be; empty when any."""
-        if name == "verdict":
-            return VERDICTS
-        if name == "estimate.peak_phase":
-            return PHASES
-        return KEYS[name].values if name in KEYS else ()

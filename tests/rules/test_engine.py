@@ -290,7 +290,7 @@ def test_what_is_no_page(tmp_path: Path, text: str) -> None:
     page = tmp_path / "x.md"
     page.write_text(dedent(text))
     with pytest.raises(PageError):
-        read_rule(page)
+        read_rule(str(page))
 
 
 def test_the_example_of_the_readme_is_a_rule(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from memlint.report import render
 from memlint.report.result import CheckResult
 from memlint.report.style import Style
 from memlint.rules import Rule, Severity, load_rules
-from memlint.rules.catalogue import verify
 from memlint.rules.page import SECTIONS
+from memlint.rules.team import verify
 from tests.rules.pages import Case, cases, replace_expected
 
 RULES = load_rules()
