@@ -31,6 +31,7 @@ CONFIGURATIONS: dict[str, frozenset[str]] = {
     "verl": frozenset({"data"}),
     "llama_factory": frozenset({"model_name_or_path", "finetuning_type", "stage", "dist_config", "peft_config", "cutoff_len"}),
     "llama_factory_v1": frozenset({"dist_config", "peft_config", "quant_config", "cutoff_len", "kernel_config"}),
+    "ms_swift_ray": frozenset({"rlhf_type"}),
     "ms_swift": frozenset({"tuner_type", "train_type", "sft_type", "model", "model_type"}),
     "accelerate": frozenset({"distributed_type", "compute_environment", "num_processes", "fsdp_config", "deepspeed_config"}),
     "deepspeed": frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size",

@@ -17,7 +17,7 @@ from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE
 from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.facts.keys import normalise
-from memlint.read.document import Document
+from memlint.read.document import Document, flatten
 from memlint.typed import Any
 
 NAME = "ms_swift"
@@ -35,6 +35,9 @@ _PRESETS = {
     "zero0": (0, None, None), "zero1": (1, None, None), "zero2": (2, None, None), "zero3": (3, None, None),
     "zero2_offload": (2, "cpu", None), "zero3_offload": (3, "cpu", "cpu"),
 }  # fmt: skip
+_FSDP2 = {"reshard_after_forward": True, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "cpu_ram_efficient_loading": True,
+          "state_dict_type": "SHARDED_STATE_DICT", "activation_checkpointing": True}  # fmt: skip
+"""The preset `swift/config/fsdp2.json`."""
 _QUANTIZERS = {
     "bnb": "bnb",
     "hqq": "hqq",
@@ -69,7 +72,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     A launch adds `swift_command` (`sft`, `pt`, `rlhf`) and `swift_backend` (`megatron`).
     """
     context = context or Context()
-    native = with_linked(native, context)
+    native = with_linked(_fsdp_preset(native, context), context)
     names_ = {name.partition(".")[0] for name in native}
     megatron = bool(names_ & _MEGATRON) and "per_device_train_batch_size" not in names_
     command, backend = given(native, "swift_command"), given(native, "swift_backend")
@@ -82,6 +85,21 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         return result | _megatron(native)
     result |= _trainer(native, context)
     return result
+
+
+def _fsdp_preset(native: Native, context: Context) -> Native:
+    """`fsdp` is the preset `fsdp2`, or a JSON file of the same form: the options beside `fsdp_config` (`sft_args.py`, `_init_fsdp`)."""
+    named = given(native, "fsdp")
+    if named is None or not isinstance(named.value, str):
+        return native
+    if named.value == "fsdp2":
+        given_by_it = {f"fsdp_config.{name}": named.with_value(value) for name, value in _FSDP2.items()}
+    elif (document := context.follow(named)) is not None:
+        given_by_it = flatten(document)
+    else:
+        return native
+    own = {"fsdp": named.with_value("full_shard auto_wrap"), "fsdp_config.fsdp_version": default(2, NOTE)}
+    return {**native, **own, **given_by_it}
 
 
 def _setting(native: Native, name: str, otherwise: Any, convert: Any) -> Fact:
@@ -117,15 +135,43 @@ def _shared(native: Native, megatron: bool) -> Facts:
         "model.attention": ("attn_impl", lambda value: normalise("model.attention", text(value))),
         "vision.max_pixels": ("max_pixels", integer),
     })  # fmt: skip
-    pixels = given(native, "ENV.MAX_PIXELS")
+    pixels, tokens = given(native, "ENV.MAX_PIXELS"), given(native, "ENV.IMAGE_MAX_TOKEN_NUM")
     if pixels is not None:
         result["vision.max_pixels"] = derive(integer, pixels)
+    elif tokens is not None and "model.id" in result:
+        # A token is a square of 28 pixels, of 32 since Qwen3-VL (`patch_vision_process_by_env` of model/models/qwen.py).
+        result["vision.max_pixels"] = derive(
+            lambda number, model: integer(number) * (32 if "Qwen3" in model else 28) ** 2, tokens, result["model.id"]
+        )
     processes = given(native, "ENV.NPROC_PER_NODE")
     if processes is not None:
         result["parallel.gpus"] = derive(integer, processes)
     if method.value not in ("none", None):
         result |= _adapter(native)
-    return result | _quantization(native, held)
+    return result | _quantization(native, held) | _rollouts(native, result["batch.sequence_length"])
+
+
+def _rollouts(native: Native, prompt: Fact) -> Facts:
+    """GRPO generates: `max_length` cuts the prompt, then come the completions (`rollout_mixin.py`, `args_mixin.py`)."""
+    kind = given(native, "rlhf_type")
+    if kind is None or kind.value != "grpo":
+        return {}
+    completion = given(native, "response_length", "max_new_tokens", "max_completion_length") or default(512, NOTE)
+    on, mode = given(native, "use_vllm") or default(False, NOTE), given(native, "vllm_mode") or default("server", NOTE)
+    result: Facts = {
+        "batch.num_generations": _setting(native, "num_generations", 8, integer),
+        "batch.completion_length": derive(integer, completion),
+        "batch.prompt_length": prompt,
+        "batch.sequence_length": derive(lambda head, tail: head + integer(tail), prompt, completion),
+        "generation.vllm": derive(lambda used, how: text(how) if boolean(used) else "none", on, mode),
+    }
+    if result["generation.vllm"].value == "colocate":
+        result |= {
+            "generation.gpu_memory_utilization": _setting(native, "vllm_gpu_memory_utilization", 0.9, number),
+            "generation.tensor": _setting(native, "vllm_tensor_parallel_size", 1, integer),
+            "generation.sleep": _setting(native, "sleep_level", False, lambda level: integer(level) > 0),
+        }
+    return result
 
 
 def _precision(native: Native, held: Fact) -> Fact:
@@ -277,6 +323,8 @@ _WRITE = {
     "checkpointing.enabled": "gradient_checkpointing", "quantization.double_quant": "bnb_4bit_use_double_quant",
     "quantization.quant_type": "bnb_4bit_quant_type", "adapter.r": "lora_rank", "adapter.alpha": "lora_alpha",
     "adapter.dropout": "lora_dropout", "adapter.target_modules": "target_modules", "vision.max_pixels": "max_pixels",
+    "batch.num_generations": "num_generations", "batch.completion_length": "max_completion_length",
+    "generation.gpu_memory_utilization": "vllm_gpu_memory_utilization", "generation.tensor": "vllm_tensor_parallel_size",
 }  # fmt: skip
 
 
