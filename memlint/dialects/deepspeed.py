@@ -61,8 +61,9 @@ def recognise(document: Document) -> str | None:
     certain = keys & _CERTAIN
     if certain:
         return f"has {', '.join(sorted(certain))}"
-    if "train_batch_size" in keys and len(keys & _OWN_KEYS) >= 3 and len(keys - _OWN_KEYS) <= 3:
-        return "has train_batch_size and engine keys"
+    named = sorted(keys & {"train_batch_size", "steps_per_print"})
+    if named and len(keys & _OWN_KEYS) >= 3 and len(keys - _OWN_KEYS) <= 3:
+        return f"has {named[-1]} and engine keys"
     return None
 
 

@@ -10,6 +10,7 @@ import re
 
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, rename, text
+from memlint.dialects.fsdp import nested
 from memlint.facts import Fact, Problem, default, fixed, unknown
 from memlint.read.document import Document
 from memlint.typed import Any
@@ -44,7 +45,9 @@ def recognise(document: Document) -> str | None:
     builder = next(
         (b for b in (document.text_at(f"{key}._component_") for key in ("model", "policy_model", "base_model")) if b), None
     )
-    if builder is None or "batch_size" not in document.keys or document.at("optimizer._component_") is None:
+    blocks = ("", "training.")  # the asynchronous GRPO recipe has a block for its training workers
+    trains = (document.at(f"{block}batch_size") is not None and document.at(f"{block}optimizer._component_") for block in blocks)
+    if builder is None or not any(trains):
         return None
     parts = [document.text_at(f"{key}._component_") or "" for key in ("tokenizer", "checkpointer", "dataset", "loss")]
     if not builder.startswith("torchtune.") and not any(part.startswith("torchtune.") for part in parts):
@@ -55,6 +58,7 @@ def recognise(document: Document) -> str | None:
 def facts(native: Native, context: Context | None = None) -> Facts:
     """Canonical facts of a recipe configuration. A launch adds the recipe's name as `recipe` (`lora_finetune_distributed`)."""
     context = context or Context()
+    native = _workers(native)
     role = "policy_model" if "policy_model._component_" in native else "model"
     builder = given(native, f"{role}._component_") or unknown("the model builder is not named")
 
@@ -99,6 +103,19 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     result["reference_model"] = _reference(native, result["adapter.method"], derive(_component, builder))
     context.note(_problems(native, result))
     return result
+
+
+def _workers(native: Native) -> Native:
+    """The asynchronous GRPO recipe (`recipes/dev/async_grpo_full_finetune_distributed.py`): what its training workers are told.
+
+    Generation and the reference policy are on GPUs of other workers.
+    """
+    if "training.optimizer._component_" not in native:
+        return native
+    moved = {"grpo_samples": "inference.group_size", "max_generated_tokens": "inference.max_generated_tokens",
+             "data_parallel_shard_dim": "orchestration.num_training_workers"}  # fmt: skip
+    named = {name: native[source] for name, source in moved.items() if source in native}
+    return {**native, "dtype": default("bf16", NOTE), **nested(native, "training"), **named}
 
 
 def _selective(native: Native) -> Facts:
