@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from memlint.comments import ORIGIN
 from memlint.config import Settings
 from memlint.facts import Fact, TrainingRun, fixed
 from memlint.gpus import Gpu, all_gpus, find
-from memlint.memory import CannotEstimate, Estimate, Interval
+from memlint.memory import CannotEstimate, Estimate, Interval, NoPage
 from memlint.models import Architecture, Lookup, lookup
+from memlint.models.lookup import HUB_ID
 from memlint.source import Kind, kind_of
 from memlint.typed import Any, NamedTuple
 
@@ -98,6 +100,8 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
         return Assessment(run, found, None, _unknown_model(run, found), gpu, UNKNOWN, settings)
     try:
         estimated = _estimate(run, found.architecture, gpu)
+    except NoPage as error:
+        return Assessment(run, found, None, f"{error}{_at_least(run, found.architecture, gpu)}", gpu, UNKNOWN, settings)
     except CannotEstimate as error:
         return Assessment(run, found, None, str(error), gpu, UNKNOWN, settings)
     return Assessment(run, found, estimated, "", gpu, judge(estimated, gpu), settings)
@@ -187,6 +191,20 @@ def _estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
     return estimate(run, architecture, gpu)
 
 
+def _at_least(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> str:
+    """What can be said about the memory of a model that no page describes: what its parameters take."""
+    from memlint.memory.floor import floor
+
+    try:
+        least = floor(run, architecture, gpu)
+    except CannotEstimate:
+        least = None
+    if least is None:
+        return ""
+    too_much = gpu is not None and least.total + gpu.context_low > gpu.capacity_bytes
+    return f"; {least}{f': more than {gpu.name} has' if gpu and too_much else ''}"
+
+
 def _largest(assessment: Assessment, key: str, step: int, most: int) -> int | None:
     """Doubling, then bisection; memory grows with the value, so the first that does not fit ends the search."""
     value = assessment.run.value(key)
@@ -241,12 +259,17 @@ def _look_up(run: TrainingRun, settings: Settings) -> Lookup:
     """The model's shape by its inline config or its id; ids that are paths are relative to the run's file."""
     config = run.value("model.config")
     name = run.value("model.id")
-    return lookup(
+    found = lookup(
         name if isinstance(name, str) else None,
         config=config if isinstance(config, Mapping) else None,
         base=Path(run.path).parent,
         overrides=settings.models,
     )
+    if not settings.hf:
+        return found
+    from memlint.models import hf  # the extra, only where it is asked for
+
+    return hf.asked(found)
 
 
 def _unknown_model(run: TrainingRun, found: Lookup) -> str:
@@ -255,5 +278,6 @@ def _unknown_model(run: TrainingRun, found: Lookup) -> str:
         reason = run.fact("model.id").reason
         return f"the model is not known: {reason}; say it with --set model.id=... or [tool.memlint.set]"
     close = f" (did you mean {', '.join(found.suggestions[:3])}?)" if found.suggestions else ""
-    advice = "point [tool.memlint.models] at its config.json or at an id of the same shape"
+    fetch = f"`memlint models add {name}` fetches its config.json, or " if re.fullmatch(HUB_ID, str(name)) else ""
+    advice = f"{fetch}point [tool.memlint.models] at one or at an id of the same shape"
     return f"model {name!r} is not in the catalogue{close}; {advice}"

@@ -58,11 +58,13 @@ class Settings(NamedTuple):
     """Folders with a team's own rule pages."""
     fail_on: str = "error"
     models: Mapping[str, str] = {}
-    """Model id to a config.json or to the id of a model with the same shape."""
+    """Model id to the path of a config.json or of its folder, or to the id of a model with the same shape."""
     versions: Mapping[str, str] = {}
     set: Mapping[str, Any] = {}
     per_path: tuple[tuple[Pattern, Mapping[str, Any]], ...] = ()
     """Settings for some files only, already part of what `settings_for` returns."""
+    hf: bool = False
+    """Ask the installed transformers about configurations (the command line's alone: `--hf`)."""
     path: Path | None = None
     """The file they come from."""
     origins: Mapping[str, str] = {}

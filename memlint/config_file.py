@@ -179,6 +179,17 @@ def _text_table(value: Any, _: Path) -> dict[str, str]:
     return {key: _entry(_text, item, key) for key, item in _table(value).items()}
 
 
+def _models(value: Any, folder: Path) -> dict[str, str]:
+    """Ids stay as they are; the paths of configurations are relative to the file that says them."""
+    return {key: _model(name, folder) for key, name in _text_table(value, folder).items()}
+
+
+def _model(name: str, folder: Path) -> str:
+    path = folder / Path(name).expanduser()
+    is_path = name.startswith((".", "~")) or path.suffix == ".json" or (path / "config.json").is_file()
+    return str(path) if is_path else name
+
+
 def _set_table(value: Any, _: Path) -> dict[str, Any]:
     """Canonical keys, dotted or nested as in run.yaml."""
     from memlint.facts.keys import check
@@ -246,7 +257,7 @@ READERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "ignore": _texts,
     "exclude": _patterns,
     "rules": _folders,
-    "models": _text_table,
+    "models": _models,
     "versions": _text_table,
     "set": _set_table,
     "per-path": _per_path,

@@ -14,43 +14,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from transformers import CONFIG_MAPPING, AutoConfig
-from transformers.models.auto import modeling_auto
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from build_class_defaults import wanted
 
-from memlint.models import catalogue, table
+from memlint.models import catalogue, hf, table
 from memlint.models.config import fill
 
 SOURCES = Path(__file__).resolve().parent / "sources" / "models"
-
-MAPPINGS = (
-    modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-    modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-    modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
-    modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
-    modeling_auto.MODEL_MAPPING_NAMES,
-)
-"""The class that a model type is trained as, the first mapping that has it (multimodal types are not in the first two)."""
-
-
-def native_class(config: Any, named: str | None) -> Any:
-    """The class to build."""
-    for mapping in MAPPINGS:
-        name = named or mapping.get(config.model_type)
-        if name:
-            return getattr(transformers, name if isinstance(name, str) else name[0])
-    raise SystemExit(f"no class for {config.model_type}")
 
 
 def measure(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -59,26 +36,9 @@ def measure(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if given["model_type"] not in CONFIG_MAPPING:
         return unbuilt(row), {}
     config = AutoConfig.for_model(given.pop("model_type"), **given)
-    cls = native_class(config, row.get("class"))
-    with torch.device("meta"):
-        model = cls(config)
-    model.tie_weights()
-    params = sum(parameter.numel() for parameter in model.parameters())
-    counted: Counter[tuple[str, int, int]] = Counter()
-    fused: Counter[tuple[Any, ...]] = Counter()
-    inside: set[int] = set()
-    for name, module in model.named_modules():
-        leaf = name.rpartition(".")[2]
-        if isinstance(module, torch.nn.Linear):
-            counted[leaf, module.in_features, module.out_features] += 1
-        elif type(module).__name__ == "Conv1D":
-            counted[leaf, module.weight.shape[0], module.weight.shape[1]] += 1
-        for key, parameter in module.named_parameters(recurse=False):
-            if parameter.dim() == 3 and id(parameter) not in inside:
-                inside.add(id(parameter))
-                fused[(key, *parameter.shape)] += 1
-    head = model.get_output_embeddings()
-    tied = head is not None and head.weight is model.get_input_embeddings().weight
+    model = hf.build(transformers, config, row.get("class"))
+    found = hf.count(model)
+    params = found.params
     published, adds = row.get("published"), row.get("published_adds") or {}
     if published is None:
         verified, check = False, None
@@ -90,15 +50,12 @@ def measure(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return {
         **kept(row),
         "params": params,
-        "params_class": cls.__name__,
+        "params_class": type(model).__name__,
         "params_published": published,
         "verified": verified,
         "verification": check,
-        "module_facts": {"tied_output": tied},
-    }, {
-        "linear": [[*key, count] for key, count in sorted(counted.items())],
-        "fused3d": [[*key, count] for key, count in sorted(fused.items())],
-    }
+        "module_facts": {"tied_output": found.tied},
+    }, {"linear": found.linears, "fused3d": found.stacked}
 
 
 def kept(row: dict[str, Any]) -> dict[str, Any]:

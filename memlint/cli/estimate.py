@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from memlint.assess import Assessment, Verdict, estimate_with, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
+from memlint.cli.failure import Failure
 from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Session, from_stdin, gather
 from memlint.fixes import Proposal
@@ -24,10 +25,16 @@ def run(arguments: Sequence[str]) -> int:
     add_formats(parser, ("full", "json", "markdown"))
     add_settings(parser)
     parser.add_argument("--stdin-filename", metavar="NAME", help="the name to treat standard input as")
+    parser.add_argument(
+        "--hf", action="store_true", help="ask the installed transformers about a model's config.json (extra [hf])"
+    )
     counts, arguments = _counts(arguments)
     options = parser.parse_args(arguments)
     paths, texts = from_stdin(options.paths, options.stdin_filename)
-    session = Session(configs(options), over_settings(options), texts)
+    if options.hf:
+        _require_transformers()
+    layer = over_settings(options)
+    session = Session(configs(options), lambda settings: layer(settings)._replace(hf=options.hf), texts)
     inputs = gather(paths, session)
     answers: list[Answer] = []
     errors: list[ReadError] = []
@@ -56,6 +63,15 @@ def run(arguments: Sequence[str]) -> int:
         else:
             sys.stdout.write(text)
     return 2 if errors else 0
+
+
+def _require_transformers() -> None:
+    from memlint.models import hf
+
+    try:
+        hf.require()
+    except hf.NotInstalled as error:
+        raise Failure(str(error)) from None
 
 
 def _counts(arguments: Sequence[str]) -> tuple[tuple[int, ...], list[str]]:

@@ -16,12 +16,18 @@ from memlint.read.tomldoc import read_toml
 from memlint.source import Kind, Places, ReadError, Source, Span
 from memlint.typed import Any
 
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""A key that needs no quotes."""
 
-def set_key(path: str, text: str, key: str, value: Any) -> tuple[Edit, ...] | None:
+
+def set_key(path: str, text: str, key: str, value: Any, section: str | None = None) -> tuple[Edit, ...] | None:
     """The edits that give a dotted key a value: none when it has it, None when that is impossible (TOML has no null).
 
     A key that is not there goes to the end of its table, and a table that is not there to the end of the text.
+    `section` is the table's dotted name where the key itself may have dots in it (a model's name).
     """
+    section, name = key.rpartition(".")[::2] if section is None else (section, key)
+    key = f"{section}.{name}" if section else name
     document = _read(path, text)
     if document is None:
         return None
@@ -33,8 +39,9 @@ def set_key(path: str, text: str, key: str, value: Any) -> tuple[Edit, ...] | No
             return None if isinstance(node, MappingNode) else ()
         edit: Edit | None = Edit(path, *Places(text).range(node.span), _written(value, text, node))
     else:
-        edit = _insertion(path, text, document, key, value)
-    return (edit,) if edit is not None and _proved(document, apply(text, [edit]), key, value) else None
+        edit = _insertion(path, text, document, section, name, value)
+    proved = edit is not None and _proved(document, apply(text, [edit]), section, name, value)
+    return (edit,) if edit is not None and proved else None
 
 
 def set_value(source: Source, place: Span, value: Any) -> tuple[Edit, ...] | None:
@@ -66,12 +73,12 @@ def states(source: Source, site: Site, name: str) -> bool:
     return document is not None and document.at(name) is not None
 
 
-def _insertion(path: str, text: str, document: Document, key: str, value: Any) -> Edit | None:
-    section, _, name = key.rpartition(".")
+def _insertion(path: str, text: str, document: Document, section: str, name: str, value: Any) -> Edit | None:
     table = document.at(section) if section else document.root
     places = Places(text)
     newline = places.newline()
-    line = f"{name} = {_written(value, text, None)}"
+    word = name if BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    line = f"{word} = {_written(value, text, None)}"
     if table is None:
         gap = "" if not text or text.endswith(("\n", "\r")) else newline
         return Edit(path, len(text), len(text), f"{gap}{newline}[{section}]{newline}{line}{newline}")
@@ -129,19 +136,18 @@ def _read(path: str, text: str) -> Document | None:
         return None
 
 
-def _proved(before: Document, after: str, key: str, value: Any) -> bool:
+def _proved(before: Document, after: str, section: str, name: str, value: Any) -> bool:
     """True when the new text reads as the old document with one value changed."""
     changed = _read(before.path, after)
     if changed is None:
         return False
     expected = plain(before.root)
     inner = expected
-    *above, leaf = key.split(".")
-    for name in above:
-        inner = inner.setdefault(name, {}) if isinstance(inner, dict) else None
+    for above in section.split(".") if section else ():
+        inner = inner.setdefault(above, {}) if isinstance(inner, dict) else None
     if not isinstance(inner, dict):
         return False
-    inner[leaf] = list(value) if isinstance(value, tuple) else value
+    inner[name] = list(value) if isinstance(value, tuple) else value
     return _same(plain(changed.root), expected)
 
 

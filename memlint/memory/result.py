@@ -23,6 +23,10 @@ class CannotEstimate(Exception):
     """A fact without which no estimate is possible is missing; the message says which and how to supply it."""
 
 
+class NoPage(CannotEstimate):
+    """No page describes the layers of this model type."""
+
+
 class Interval(NamedTuple):
     """Bytes: the least, the expected and the most."""
 

@@ -49,6 +49,7 @@ def architecture(row: Mapping[str, Any]) -> Architecture:
         dtype=row.get("dtype") or shape.dtype,
         params=row.get("params"),
         linears=tuple((name, fan_in, fan_out, count) for name, fan_in, fan_out, count in row.get("linears", ())),
+        experts=tuple((name, stack, rows, columns, count) for name, stack, rows, columns, count in row.get("experts", ())),
         dropouts={**shape.dropouts, **row.get("dropouts", {})},
     )
 
@@ -101,5 +102,6 @@ def similar(text: str, count: int = 3) -> tuple[str, ...]:
     import difflib  # only on the way to an error message
 
     wanted = text.lower()
-    by_name = {name: model_id for name, model_id in own_names() if name[:3] == wanted[:3]}
+    pairs = {wanted[i : i + 2] for i in range(len(wanted) - 1)}
+    by_name = {name: model_id for name, model_id in own_names() if sum(pair in name for pair in pairs) * 2 >= len(pairs)}
     return tuple(by_name[name] for name in difflib.get_close_matches(wanted, by_name, n=count, cutoff=0.55))

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from memlint.models import catalogue, table
 from memlint.models.architecture import Architecture
 from memlint.models.lookup import Lookup
+from memlint.typed import Any
 
 WIDTH = 12
+HEADS = ("lm_head", "lm_loss", "decoder", "proj_out", "embed_out")
+"""What classes call the output head that may be the embedding's own weight."""
+SHAPE = (
+    "model_type", "params", "hidden_size", "layers", "heads", "kv_heads", "head_dim", "intermediate_size",
+    "vocab_size", "max_positions", "tied", "dtype", "source",
+)  # fmt: skip
+"""The fields of an architecture that `memlint models --format json` gives."""
 
 
 def describe(found: Lookup) -> list[str]:
@@ -25,6 +35,8 @@ def describe(found: Lookup) -> list[str]:
         lines.append(_row("stored as", architecture.dtype))
     if architecture.params:
         lines += [_row("parameters", f"{architecture.params:,}"), *_arithmetic(architecture)]
+    elif row and "published" in row:
+        lines.append(_row("parameters", f"{row['published']:,} published, not counted: transformers has no class for it"))
     if row:
         lines.append(_row("verified" if row.get("verified") else "unverified", row.get("check") or "no published count"))
         if "note" in row:
@@ -33,6 +45,21 @@ def describe(found: Lookup) -> list[str]:
             lines.append(_row("licence", row["license"]))
         lines.append(_row("source", row.get("source", "")))
     return lines + ([] if found.exact else _advice(found))
+
+
+def document(found: Lookup) -> dict[str, Any]:
+    """One looked-up model for programs; `linears` are [name, in, out, how many]."""
+    shape = found.architecture
+    assert shape is not None
+    row = found.entry or {}
+    return {
+        "model": shape.name,
+        "known from": found.how,
+        "exact": found.exact,
+        "verified": bool(found.exact and row.get("verified")),
+        **{name: getattr(shape, name) for name in SHAPE},
+        "linears": [list(linear) for linear in shape.linears],
+    }
 
 
 def matching(word: str) -> list[str]:
@@ -62,18 +89,22 @@ def _shape(architecture: Architecture) -> str:
 
 
 def _arithmetic(architecture: Architecture) -> list[str]:
-    """The Linears, largest share first, and what is left: embeddings, norms, biases, convolutions."""
+    """The Linears, stacked experts and the embedding, largest share first, and what is left: norms, biases, convolutions."""
     assert architecture.params is not None
-    products = [
-        (fan_in * fan_out * count, f"{name}  {fan_in:,} x {fan_out:,} x {count:,}")
-        for name, fan_in, fan_out, count in architecture.linears
-        if not (architecture.tied and name == "lm_head")
+    parts: list[tuple[str, tuple[int, ...]]] = [
+        *((linear[0], linear[1:]) for linear in architecture.linears if not (architecture.tied and linear[0] in HEADS)),
+        *((stack[0], stack[1:]) for stack in architecture.experts),
     ]
-    lines = [f"{'':{WIDTH}}{size:>20,}  {text}" for size, text in sorted(products, reverse=True)]
+    config = architecture.config
+    width = config.get("embedding_size") or config.get("word_embed_proj_dim") or architecture.hidden_size
+    if architecture.vocab_size and isinstance(width, int):
+        parts.append(("embedding", (architecture.vocab_size, width)))
+    products = sorted(((prod(sizes), f"{name}  {' x '.join(map('{:,}'.format, sizes))}") for name, sizes in parts), reverse=True)
     rest = architecture.params - sum(size for size, _ in products)
-    if products and rest >= 0:
-        lines.append(f"{'':{WIDTH}}{rest:>20,}  everything else (embeddings, norms, biases, fused experts)")
-    return lines
+    if not architecture.linears or rest < 0:
+        return []
+    lines = [f"{'':{WIDTH}}{size:>20,}  {text}" for size, text in products]
+    return [*lines, f"{'':{WIDTH}}{rest:>20,}  norms, biases and the rest"]
 
 
 def _advice(found: Lookup) -> list[str]:

@@ -22,6 +22,14 @@ def directory_config(model_id: str, base: Path) -> Mapping[str, Any] | None:
         return None
 
 
+def shown(name: str) -> str:
+    """An absolute path as a person wants to read it: relative to the working directory when it lies below; other text as it is."""
+    try:
+        return Path(name).relative_to(Path.cwd()).as_posix()
+    except (OSError, ValueError):
+        return name
+
+
 def adapter_base(model_id: str, base: Path) -> str | None:
     """The base model that the adapter in a directory was trained on (PEFT's adapter_config.json)."""
     try:

@@ -3,6 +3,10 @@
 The order: a configuration in the code, `[tool.memlint.models]`, a local directory with a `config.json` (or an adapter), the
 Hugging Face cache on this machine, the catalogue and its aliases, the same id without the suffix of a quantised or converted
 copy, the last components of a local-looking path, a bare name, and at last a guess that says it is one.
+
+`[tool.memlint.models]` stands above what lies on the disk because somebody wrote it for memlint, into a file that every machine
+shares: a cache or a directory is there on one machine and not in CI, and nothing else could correct a stale one. Where the two
+disagree in shape, the reason says so.
 """
 
 from __future__ import annotations
@@ -18,11 +22,13 @@ from memlint.models.guess import same_family_and_size
 from memlint.typed import Any, NamedTuple
 
 TELL = (
-    'name a directory with its config.json: [tool.memlint.models] "{id}" = "path/to/model"',
-    'name a model of the same shape: [tool.memlint.models] "{id}" = "org/name"',
+    'name its config.json or a model of the same shape: [tool.memlint.models] "{id}" = "path/to/config.json" or "org/name"',
     "say it for one run: --set model.id=org/name",
 )
-"""The ways to tell memlint what a model is, for the report of an unknown one."""
+"""Ways to tell memlint what a model is, for the report of an unknown one; the first one is `TELL_HUB` or `TELL_LOCAL`."""
+
+TELL_HUB = "have its config.json fetched from the hub, once: memlint models add {id}"
+TELL_LOCAL = "put its config.json where the name says: {id}/config.json"
 
 COPY_SUFFIX = (
     r"(?i)[-_.](unsloth-bnb-4bit|bnb-[48]bit|bnb-nf4|bnb-nf4-bf16|nf4|[48]bit|int[48]|w4a16|w8a8|gptq|awq|hqq|exl2|gguf|fp16|bf16|fp8|fp8-dynamic|"
@@ -32,6 +38,9 @@ COPY_SUFFIX = (
 
 STEP = r"(?i)(checkpoint|step|epoch|global_step|iter)[-_]?\d+|final|latest|last|best|hf|main|snapshots?"
 """Directories inside a training output: the model's name is above them."""
+
+HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}"
+"""How the hub names a repository (huggingface_hub 2.4 `utils/_validators.py`); only the oldest have no owner."""
 
 MAX_OVERRIDES = 4
 """`[tool.memlint.models]` may map an id to an id that it maps again; longer chains are not followed."""
@@ -95,8 +104,7 @@ def _inline(name: str, config: Mapping[str, Any], base: Path, overrides: Mapping
 def _named(model_id: str, base: Path, overrides: Mapping[str, str], followed: int = 0) -> Lookup:
     other = overrides.get(model_id)
     if other and other != model_id and followed < MAX_OVERRIDES:
-        found = _directory(other, base) or _named(other, base, overrides, followed + 1)
-        return found._replace(how=f"[tool.memlint.models] {model_id} -> {other}: {found.how}")
+        return _overridden(model_id, other, _directory(other, base) or _named(other, base, overrides, followed + 1), base)
     return (
         _directory(model_id, base)
         or _cached(model_id)
@@ -109,10 +117,21 @@ def _named(model_id: str, base: Path, overrides: Mapping[str, str], followed: in
     )
 
 
+def _overridden(model_id: str, other: str, found: Lookup, base: Path) -> Lookup:
+    """What `[tool.memlint.models]` leads to, and whether the disk says otherwise."""
+    how = f"[tool.memlint.models] {model_id} -> {local.shown(other)}: {found.how}"
+    beside = _directory(model_id, base) or _cached(model_id)
+    mine, theirs = found.architecture, beside.architecture if beside else None
+    if beside and mine and theirs and _shape(mine) != _shape(theirs):
+        how = f"{how} ({beside.how} says otherwise)"
+    return found._replace(how=how)
+
+
 def _directory(model_id: str, base: Path) -> Lookup | None:
     config = local.directory_config(model_id, base)
     if config is not None:
-        return _configured(config, model_id, f"config.json in {model_id}")
+        file = local.shown(model_id)
+        return _configured(config, model_id, file if file.endswith(".json") else f"config.json in {file}")
     start = local.adapter_base(model_id, base)
     found = (_catalogued(start) or _copy(start)) if start else None
     return found._replace(how=f"base of the adapter in {model_id}: {found.how}") if found else None
@@ -139,7 +158,7 @@ def _counted(architecture: Architecture, row: Mapping[str, Any] | None) -> Archi
     counted = catalogue.architecture(row)
     if _shape(counted) != _shape(architecture):
         return architecture
-    return architecture._replace(params=counted.params, linears=counted.linears)
+    return architecture._replace(params=counted.params, linears=counted.linears, experts=counted.experts)
 
 
 def _shape(architecture: Architecture) -> tuple[object, ...]:
@@ -237,4 +256,5 @@ def _last(model_id: str) -> str:
 
 
 def _tell(model_id: str) -> tuple[str, ...]:
-    return tuple(text.replace("{id}", model_id) for text in TELL)
+    first = TELL_HUB if re.fullmatch(HUB_ID, model_id) else TELL_LOCAL
+    return tuple(text.replace("{id}", model_id) for text in (first, *TELL))

@@ -222,3 +222,20 @@ def test_a_comment_that_says_nonsense(text: str, line: int, message: str) -> Non
         comments(text)
     assert (error.value.path, error.value.line) == ("train.py", line)
     assert error.value.message.startswith(message)
+
+
+def test_paths_of_models_are_relative_to_the_file_that_says_them(tmp_path: Path) -> None:
+    (tmp_path / "shapes" / "mine").mkdir(parents=True)
+    (tmp_path / "shapes" / "mine" / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "memlint.toml").write_text(
+        '[models]\n"a/folder" = "shapes/mine"\n"a/file" = "shapes/mine/config.json"\n"a/dotted" = "./gone"\n'
+        '"a/id" = "gpt2"\n"a/other" = "org/name"\n',
+        encoding="utf-8",
+    )
+    assert settings_for(tmp_path / "jobs" / "train.py").models == {
+        "a/folder": str(tmp_path / "shapes" / "mine"),
+        "a/file": str(tmp_path / "shapes" / "mine" / "config.json"),
+        "a/dotted": str(tmp_path / "gone"),
+        "a/id": "gpt2",
+        "a/other": "org/name",
+    }

@@ -216,6 +216,27 @@ def test_overrides_name_a_path_or_another_id(tmp_path: Path) -> None:
     assert by_id.how.startswith("[tool.memlint.models] org/mine -> other: [tool.memlint.models] other -> gpt2: catalogue")
 
 
+def test_overrides_stand_above_the_disk_and_say_when_it_disagrees(tmp_path: Path) -> None:
+    """Somebody wrote them for memlint, and every machine has them; a directory or a cache is there on one machine."""
+    config_at(tmp_path / "mine", model_type="gpt2", n_layer=3)
+    config_at(tmp_path / "hf" / "hub" / "models--org--x" / "snapshots" / "aaa", model_type="gpt2", n_layer=5)
+    above_directory = lookup("mine", base=tmp_path, overrides={"mine": "gpt2"})
+    above_cache = lookup("org/x", base=tmp_path, overrides={"org/x": "gpt2"})
+    assert above_directory.architecture is not None
+    assert above_cache.architecture is not None
+    assert (above_directory.architecture.layers, above_cache.architecture.layers) == (12, 12)
+    assert above_directory.how.endswith("(config.json in mine says otherwise)")
+    assert above_cache.how.endswith("(Hugging Face cache says otherwise)")
+    config_at(tmp_path / "same", model_type="gpt2", n_layer=12)
+    assert "otherwise" not in lookup("same", base=tmp_path, overrides={"same": "gpt2"}).how
+
+
+def test_an_override_that_leads_nowhere_is_unknown() -> None:
+    found = lookup("org/mine", overrides={"org/mine": "configs/gone.json"})
+    assert found.architecture is None
+    assert found.how == "[tool.memlint.models] org/mine -> configs/gone.json: unknown model"
+
+
 def test_overrides_in_a_circle_end() -> None:
     assert lookup("a/x", overrides={"a/x": "b/x", "b/x": "a/x"}).architecture is None
 
@@ -284,10 +305,28 @@ def test_describe_shows_the_arithmetic() -> None:
     assert sum(terms) == 7_615_616_512
 
 
+@pytest.mark.parametrize(
+    ("model_id", "params"),
+    [
+        ("Qwen/Qwen3-30B-A3B", 30_532_122_624),
+        ("openai-community/gpt2", 124_439_808),
+        ("FacebookAI/roberta-base", 124_697_433),
+        ("google/gemma-2-2b", 2_614_341_888),
+    ],
+)
+def test_the_terms_add_up_to_the_published_total(model_id: str, params: int) -> None:
+    """Experts, tied heads and transposed Linears: each weight once, and what is left is small."""
+    terms = [int(line.split()[0].replace(",", "")) for line in describe(lookup(model_id)) if line.startswith(" " * 12)]
+    assert sum(terms) == params
+    assert terms[-1] < params / 100
+
+
 def test_describe_an_unknown_model_says_how_to_tell() -> None:
     lines = describe(lookup("org/private-model"))
     assert lines[0] == "unknown model"
     assert len(lines) == 4
+    assert "memlint models add org/private-model" in lines[1]
+    assert "models add" not in " ".join(describe(lookup("./private-model")))
 
 
 def test_matching_lists_ids() -> None:

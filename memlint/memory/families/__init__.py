@@ -10,7 +10,7 @@ from importlib import import_module
 
 from memlint.memory.build import Builder
 from memlint.memory.families.model import Model
-from memlint.memory.result import CannotEstimate
+from memlint.memory.result import NoPage
 from memlint.models.architecture import Architecture
 
 Page = Callable[[Builder, Architecture, int], Model]
@@ -49,9 +49,9 @@ PAGES = {kind: page for page, kinds in TYPES.items() for kind in kinds.split()}
 
 
 def page_of(model_type: str, framework: str) -> Page:
-    """The page of a model type; raises `CannotEstimate` naming it when there is none."""
+    """The page of a model type; raises `NoPage` naming it when there is none."""
     module = {"litgpt": "litgpt", "megatron": "megatron"}.get(framework) or PAGES.get(model_type)
     if module is None:
-        raise CannotEstimate(f"no memory page for model type {model_type!r}")
+        raise NoPage(f"no memory page for model type {model_type!r}")
     page: Page = import_module(f"memlint.memory.families.{module}").build
     return page
