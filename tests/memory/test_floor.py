@@ -66,7 +66,9 @@ def test_the_sentence_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     facts |= {"batch.micro_batch_size": 1, "batch.sequence_length": 8}
     run = TrainingRun("a.py", Span("a.py", 1, 1, 1, 1), {key: fixed(value) for key, value in facts.items()})
     # 6,738,415,616 parameters at two bytes, and as many gradients.
-    sentence = "no memory page for model type 'llama'; without activations, which are not known, it takes 25.1 GiB "
+    sentence = (
+        "no memory page for model type 'llama'; without activations, which are not known, it takes 25.1 GiB "
         "(weights 12.6, gradients 12.6)"
+    )
     assert assess(run).why_not == assess(run, find("a100-80gb")).why_not == sentence
     assert assess(run, find("24GB")).why_not == f"{sentence}: more than 24 GB card has"
