@@ -199,6 +199,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     if eager_only and attention == "sdpa":
         attention = "eager"
     packing = bool(facts.get("batch.packing", False))
+    rows = 2 if objective in PAIRED and not (packing and stack.framework in PACKS_PAIRS) else 1
     flash = str(attention).startswith("flash")
     tied = facts.get("model.tie_word_embeddings", architecture.tied)
     multiple = int(facts.get("model.padded_vocab_multiple", 1) or 1)
@@ -215,9 +216,9 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", ""), weight),
         autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
         float16=precision.startswith("fp16") or dtype == "float16",
-        batch=int(batch) * (2 if objective in PAIRED else 1),
+        batch=int(batch) * rows,
         sequence=-(-(int(sequence) + _virtual_tokens(adapter, facts)) // sharding.context),
-        evaluation_batch=_evaluation_batch(facts, 2 if objective in PAIRED else 1),
+        evaluation_batch=_evaluation_batch(facts, rows),
         packed=packing,
         accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1 or stack.zeroes_in_place,
         attention=str(attention),
@@ -297,6 +298,11 @@ EMBEDDINGS = {"embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddi
 PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
 """Objectives whose forward pass sees two sequences per sample (TRL 1.16: chosen and rejected are concatenated; KTO computes a
 second, mismatched set for its KL term)."""
+
+
+PACKS_PAIRS = {"ms_swift", "ms-swift"}
+"""Frameworks whose packed rows hold both sequences of a sample: their lengths are added up before packing (ms-swift 3602360a56
+`dataset/packing.py`, `create_packed_idx`)."""
 
 
 FUSED_CROSS_ENTROPY = {"llm-foundry"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from memlint.gpus import find
 from memlint.memory import allocator, expandable
 from memlint.memory.estimate import estimate
 from memlint.memory.result import CannotEstimate, Estimate
+from memlint.memory.tensor import GATHER
 from memlint.memory.timeline import Events
 from memlint.models import lookup
 from memlint.source import Span
@@ -83,7 +85,9 @@ TORCHTUNE = QLORA | {
 }
 
 
-@pytest.mark.parametrize(("facts", "printed"), [(TRAIN_PY, 12.88), (TORCHTUNE, 12.60)], ids=["fsdp1-bitsandbytes", "fsdp2-torchtune"])
+@pytest.mark.parametrize(
+    ("facts", "printed"), [(TRAIN_PY, 12.88), (TORCHTUNE, 12.60)], ids=["fsdp1-bitsandbytes", "fsdp2-torchtune"]
+)
 def test_the_talks_case(facts: dict[str, Any], printed: float) -> None:
     allocated = estimated(facts, card="RTX 3090").allocated
     assert allocated.expected / GIB == pytest.approx(printed, rel=0.1)
@@ -243,28 +247,28 @@ def test_host_memory_of_offloaded_states(row: dict[str, Any]) -> None:
 MIB = 1 << 20
 
 
-def events(*steps: tuple[int, int], aside: frozenset[int] = frozenset(), lag: int = 0) -> Events:
+def events(*steps: tuple[int, int], streams: Mapping[int, int] = {}, lag: int = 0) -> Events:
     """One step of (block, MiB) allocations, and (-block, 0) frees, after an empty load."""
     sizes = [0] * (1 + max(abs(block) for block, _ in steps))
     for block, size in steps:
         if block > 0:
             sizes[block] = size * MIB
     stream = [block for block, _ in steps]
-    return Events(stream, sizes, ["activations"] * len(sizes), [(0, "forward")], 0, 0, True, aside, lag)
+    return Events(stream, sizes, ["activations"] * len(sizes), [(0, "forward")], 0, 0, True, streams, lag)
 
 
 def test_another_streams_blocks_have_segments_of_their_own() -> None:
     """A freed block of 64 MiB serves the next request on its own stream, not one on another."""
     same = events((1, 64), (-1, 0), (2, 64), (-2, 0))
     assert allocator.replay(same).reserved == 64 * MIB
-    other = events((1, 64), (-1, 0), (2, 64), (-2, 0), aside=frozenset({1}))
+    other = events((1, 64), (-1, 0), (2, 64), (-2, 0), streams={1: GATHER})
     assert allocator.replay(other).reserved == 128 * MIB
 
 
 def test_blocks_that_the_computation_still_uses_wait() -> None:
     """`record_stream`: with a lag of one, the second all-gather finds the first one's memory still taken, the third one finds it."""
     gathers = ((1, 64), (-1, 0), (2, 64), (-2, 0), (3, 64), (-3, 0))
-    assert allocator.replay(events(*gathers, aside=frozenset({1, 2, 3}), lag=1)).reserved == 128 * MIB
+    assert allocator.replay(events(*gathers, streams=dict.fromkeys((1, 2, 3), GATHER), lag=1)).reserved == 128 * MIB
 
 
 def test_an_expandable_segment_grows_at_its_end() -> None:
@@ -277,14 +281,42 @@ def test_an_expandable_segment_grows_at_its_end() -> None:
     assert expandable.replay(end).reserved == 80 * MIB
 
 
-def test_what_the_megatron_page_does_not_know_is_said() -> None:
-    run = {"model.id": "Qwen/Qwen3.5-35B-A3B", "model.dtype": "bfloat16", "precision": "bf16-true", "parallel.strategy": "megatron",
+@pytest.mark.parametrize(
+    "model",
+    [
+        "state-spaces/mamba-2.8b-hf",
+        "ai21labs/Jamba-v0.1",
+        "tiiuae/Falcon-H1-7B-Base",
+        "openai/whisper-large-v3",
+        "google/flan-t5-xl",
+    ],
+)
+def test_what_the_megatron_page_does_not_know_is_said(model: str) -> None:
+    run = {"model.id": model, "model.dtype": "bfloat16", "precision": "bf16-true", "parallel.strategy": "megatron",
            "parallel.gpus": 8, "parallel.tensor": 2, "batch.micro_batch_size": 1, "batch.sequence_length": 1024,
            "optimizer.name": "adamw_torch", "loss.logits": "fused"}  # fmt: skip
-    found = lookup("Qwen/Qwen3.5-35B-A3B")
-    assert found.architecture is not None
     with pytest.raises(CannotEstimate, match="Megatron page"):
-        estimate(TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()}), found.architecture, None)
+        estimated(run, model)
+
+
+def test_megatron_builds_the_text_decoder_of_a_vision_language_model() -> None:
+    """Two tensor ranks hold half of Qwen3-VL-30B-A3B's 30.5e9 text weights (its model card) in two bytes; norms and router whole."""
+    run = {"model.id": "Qwen/Qwen3-VL-30B-A3B-Instruct", "model.dtype": "bfloat16", "precision": "bf16-true", "parallel.gpus": 2,
+           "parallel.strategy": "megatron", "parallel.tensor": 2, "parallel.expert_tensor": 2, "batch.micro_batch_size": 1,
+           "batch.sequence_length": 1024, "optimizer.name": "adamw_torch", "loss.logits": "fused"}  # fmt: skip
+    assert estimated(run, "Qwen/Qwen3-VL-30B-A3B-Instruct").components["weights"] == pytest.approx(30.5e9, rel=0.02)
+
+
+def test_packed_rows_of_ms_swift_hold_both_sequences_of_a_pair() -> None:
+    """`dataset/packing.py` adds up the lengths of chosen and rejected; TRL's rows hold one sequence each, twice as many rows."""
+    run = {"model.dtype": "bfloat16", "precision": "bf16-true", "objective": "dpo", "reference_model": "none", "batch.packing": True,
+           "batch.micro_batch_size": 1, "batch.sequence_length": 4096, "optimizer.name": "sgd", "loss.logits": "full"}  # fmt: skip
+    supervised, packed, padded = (
+        estimated(run | more).allocated.expected
+        for more in ({"objective": "causal_lm"}, {"framework.name": "ms_swift"}, {"framework.name": "trl"})
+    )
+    assert packed == pytest.approx(supervised, rel=0.02)
+    assert padded > 1.4 * packed
 
 
 @pytest.mark.parametrize(("accelerate", "expected"), [("1.15.0", 12), ("0.29.3", 6)])

@@ -13,6 +13,7 @@ from memlint.memory import ops
 from memlint.memory.attention import Shape, flash
 from memlint.memory.build import Builder
 from memlint.memory.families.model import Block, Model, Stage
+from memlint.memory.families.vision_language import text_of
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
 from memlint.memory.tensor import FP32, HALF, Grads, Parameter, Storage, Tensor
@@ -21,9 +22,16 @@ from memlint.models.architecture import Architecture
 UNGATED = frozenset({"gelu", "relu", "gelu_new"})
 """Activations of Megatron-LM's GPT without `--swiglu`."""
 
+APART = 1.2
+"""How far the weights of a layer may be from the model's average layer: first dense layers, a vision tower and the linear attention of
+hybrid models, which is built as grouped attention, stay below."""
+
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The blocks of one pipeline stage; the embedding on the first, the head on the last."""
+    a = text_of(a)._replace(params=a.params) if "text_config" in a.config else a
+    if not (a.heads and a.hidden_size and a.layers) or any(key.startswith("mamba") for key in a.config):
+        raise _unknown(a)
     setup, hidden = b.setup, a.hidden_size or 0
     split = setup.sharding.tensor
     first, last = setup.stage in ("only", "first"), setup.stage in ("only", "last")
@@ -40,6 +48,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return m.tape.leaf(received)
 
     blocks = [_block(b, a, index, tokens) for index in range(layers)]
+    if layers:
+        _checked(b, a, layers - 1)
     b.enter_layer(-1)
     if not last:
         return Model([Stage(embed, blocks, lambda m, x: x)], None, None, hidden, 0)
@@ -53,6 +63,25 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return _linear(m, _resized(m, x, m.tokens * hidden), weight, hidden, vocabulary)
 
     return Model([Stage(embed, blocks, finish)], head, None, hidden, vocabulary)
+
+
+def _checked(b: Builder, a: Architecture, last: int) -> None:
+    """Raise `CannotEstimate` for a model whose layers are of another kind (state-space models, encoder-decoders): they do not count as
+    many weights as the last one built here."""
+    sharding = b.setup.sharding
+    splits = {"expert": sharding.expert * sharding.expert_tensor, "linear": sharding.tensor}
+    built = sum(
+        p.numel * (1 if p.name == "router" else splits.get(p.kind, 1))
+        for p in b.parameters
+        if p.layer == last and p.kind != "adapter"
+    )
+    embeddings = (a.vocab_size or 0) * (a.hidden_size or 0) * (1 if a.tied else 2)
+    if a.params and a.layers and not 1 / APART < built / ((a.params - embeddings) / a.layers) < APART:
+        raise _unknown(a)
+
+
+def _unknown(a: Architecture) -> CannotEstimate:
+    return CannotEstimate(f"the Megatron page does not know the layers of {a.name} ({a.model_type})")
 
 
 def _stream(b: Builder) -> int:
@@ -208,7 +237,7 @@ def _dense(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
     hidden = a.hidden_size or 0
     inner = (a.intermediate_size or 0) // b.setup.sharding.tensor
     if not inner:
-        raise CannotEstimate(f"the Megatron page does not know the layers of {a.name} ({a.model_type})")
+        raise _unknown(a)
     gated = a.activation not in UNGATED
     fc1 = _linear_of(b, "linear_fc1", hidden, 2 * inner if gated else inner)
     fc2 = _linear_of(b, "linear_fc2", inner, hidden)
