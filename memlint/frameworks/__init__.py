@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from memlint.facts import Extraction
+from memlint.read.jobfile import LAUNCH
 from memlint.source import ReadError, Source
 from memlint.typed import TYPE_CHECKING, Any
 
@@ -29,9 +30,13 @@ _LIBRARIES = re.compile(
 )
 
 
+_STARTS = re.compile(r"\bsubprocess\b|\bos\.system\(|\bsagemaker\b")
+"""What a script that starts a training elsewhere has."""
+
+
 def could_train(text: str) -> bool:
     """Whether a Python text could start a training at all; what fails this is not parsed."""
-    return bool(_TRAINS.search(text)) and bool(_LIBRARIES.search(text))
+    return bool(_TRAINS.search(text) or (_STARTS.search(text) and LAUNCH.search(text))) and bool(_LIBRARIES.search(text))
 
 
 def read_script(source: Source, project: Any = None, command: Launch | None = None) -> Extraction:
@@ -57,7 +62,13 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
         run_script(source, Frameworks(collected), project, command)
     except ReadError as error:
         return Extraction(errors=(error,))
-    return Extraction(tuple(distinct_runs(collected.runs)))
+    runs = tuple(distinct_runs(collected.runs))
+    if command is not None or not collected.started:
+        return Extraction(runs)
+    from memlint.launch.started import read_started  # a script that is launched itself is not followed further
+
+    started = read_started(collected.started, source.path, project)
+    return Extraction((*runs, *started.runs), started.errors)
 
 
 __all__ = ["could_train", "read_script"]

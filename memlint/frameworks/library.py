@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlint.facts import Fact, default, fixed
-from memlint.frameworks import loops, unsloth
+from memlint.frameworks import jobs, loops, unsloth
 from memlint.frameworks.accelerators import accelerated_precision
 from memlint.frameworks.adapters import adapted
 from memlint.frameworks.configurations import (
@@ -93,6 +93,11 @@ class Frameworks(CommandLines):
         known = super().call(machine, name, call) or probe(machine, name, call)
         if known is not None:
             return known
+        if name in jobs.SPAWNERS:
+            self._start(machine, jobs.spawned(machine, call))
+            return None
+        if jobs.is_estimator(name):
+            return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
         if tail in {"remote", "wraps", "lru_cache", "cache", "no_type_check", "contextmanager"} and not call.args:
             return None
         if root not in _FRAMEWORKS:
@@ -124,6 +129,10 @@ class Frameworks(CommandLines):
             or self._torch(machine, name, root, tail, call)
             or started(machine, self.collected, tail, call)
         )
+
+    def _start(self, machine: Machine, started: jobs.Started | None) -> None:
+        if started is not None and not machine.observing and not machine.shadow:
+            self.collected.started.append(started)
 
     def _trainer(self, machine: Machine, name: str, call: Call) -> Fact:
         instance = Instance(Symbol(name), call, {})
@@ -295,6 +304,9 @@ class Frameworks(CommandLines):
             if name == "__init__":
                 self._new_trainer(machine, value, call)
             return None
+        if root == "sagemaker" and name in {"fit", "train"}:
+            self._start(machine, jobs.submitted(value))
+            return fixed(None, call.span)
         if is_lightning_trainer(root, head) and name == "fit":
             fitted(machine, self.collected, value, call)
             return fixed(None, call.span)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from memlint.dialects.context import Context
 from memlint.facts import Fact, Problem, TrainingRun
+from memlint.frameworks.jobs import Started
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.values import Instance, possible
 from memlint.source import Span
@@ -51,6 +52,8 @@ class Collected:
         self.accelerators: list[Instance] = []
         self.default_dtype: Fact | None = None
         """`torch.set_default_dtype(...)` so far: the dtype of models built from a config."""
+        self.started: list[Started] = []
+        """Programs that it starts."""
         self.made: list[Instance] = []
         """Training arguments and loaded models, in the order of their making."""
 

@@ -13,6 +13,9 @@ THROUGH_ACCELERATE = frozenset(
     {"transformers", "trl", "accelerate", "unsloth", "peft", "llama_factory", "llamafactory", "axolotl"}
 )
 """Frameworks that take strategy and precision from `accelerate launch` (its environment variables)."""
+SPREADING = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
+"""Values of `device_map` that lay a model over all cards; the Trainer then copies it to none (transformers 5.24 `trainer.py`,
+`is_model_parallel`)."""
 PLAIN = frozenset({"none", "dp", "ddp"})
 
 
@@ -43,7 +46,9 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
                 facts["parallel.strategy"] = strategy
                 facts |= distributed
     elif "parallel.strategy" not in facts and _data_parallel(facts, command, framework):
-        facts["parallel.strategy"] = facts["parallel.gpus"].with_value("dp").through(None, "one process, several GPUs")
+        spread = facts.get("model.device_map")
+        way = "device_map" if spread is not None and spread.value in SPREADING else "dp"
+        facts["parallel.strategy"] = facts["parallel.gpus"].with_value(way).through(None, "one process, several GPUs")
     if accelerated:
         problems += _checkpointed_twice(framework, strategy, launcher, facts)
         for key, fact in launcher.items():
