@@ -164,6 +164,11 @@ def text(value: Any) -> str:
     raise ValueError(value)
 
 
+def companions(value: Any) -> dict[str, str | None]:
+    """`model.companions` of one model or of several, each in the dtype that its loader chooses."""
+    return dict.fromkeys([value] if isinstance(value, str) else [text(name) for name in value])
+
+
 def names(value: Any) -> list[str] | str:
     """A list of names, or the one text (a regex, `all-linear`) as it is."""
     if isinstance(value, str):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from memlint.dialects import hf_arguments, megatron
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, soften, text
+from memlint.dialects.derive import Facts, Native, boolean, companions, derive, given, integer, names, number, soften, text
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE
 from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, Problem, default, fixed, unknown
@@ -66,6 +66,9 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     model = given(native, "model_name_or_path")
     if model is not None:
         result["model.id"] = derive(text, model)
+    reward, kind = given(native, "reward_model"), given(native, "reward_model_type")
+    if reward is not None and stage.value == "ppo" and kind is not None and kind.value == "full":
+        result["model.companions"] = derive(companions, reward)
     if (fp8 := given(native, "fp8")) is not None and fp8.value is True:
         result["compute.linear_dtype"] = fp8.with_value("float8")
     attention = given(native, "flash_attn")
@@ -173,6 +176,7 @@ def _optimizer(native: Native, plain: Fact) -> Facts:
                 ),
                 "optimizer.in_backward": derive(boolean, layerwise),
                 "optimizer.rank": _or(native, f"{switch.removeprefix('use_')}_rank", 16, integer),
+                "optimizer.target_modules": _or(native, f"{switch.removeprefix('use_')}_target", "all-linear", _targets),
             }
             return result
     for switch, name in _PLAIN_OPTIMIZERS.items():

@@ -12,7 +12,7 @@ from memlint.dialects import hf_arguments, megatron
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked, plugin_facts
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
+from memlint.dialects.derive import Facts, Native, boolean, companions, derive, given, integer, names, number, rename, text
 from memlint.dialects.from_pretrained import CHECKPOINT_DTYPE
 from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, default, fixed, unknown
@@ -24,6 +24,8 @@ NAME = "ms_swift"
 FRAGMENT = False
 INTERPOLATES = False
 NOTE = "ms-swift 3602360a56 default"
+ENVIRONMENT = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
+"""What a launch takes from the environment; a file says it under `ENV`."""
 
 _TUNERS = ("tuner_type", "train_type", "sft_type")
 _TRAINING = frozenset({"dataset", "per_device_train_batch_size", "lora_rank", "max_length", "num_train_epochs", "learning_rate",
@@ -254,6 +256,9 @@ def _trainer(native: Native, context: Context) -> Facts:
         "eval.enabled": _evaluates(native),
         "reference_model": _reference(native),
     }
+    reward = given(native, "reward_model")
+    if reward is not None:
+        result["model.companions"] = derive(companions, reward)
     kernels = given(native, "use_liger_kernel")
     if kernels is not None and kernels.value is True:
         result["loss.logits"] = derive(lambda _: "fused", kernels)

@@ -12,7 +12,7 @@ import re
 from memlint.dialects import hf_arguments, trl
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import Facts, Native, given
+from memlint.dialects.derive import Facts, Native, companions, derive, given
 from memlint.dialects.from_pretrained import load_facts
 from memlint.dialects.fsdp import with_linked
 from memlint.facts import Fact, Status, fixed, unknown
@@ -70,6 +70,9 @@ def facts(native: Native, context: Context | None = None, class_name: str | None
         result = trl.trl_arguments(chosen, native, versions) | trl.model_config(native, versions)
         result["framework.name"] = fixed("trl")
         result["reference_model"] = trl.reference_model(chosen, native, result.get("adapter.method"), versions)
+        reward = given(native, "reward_model_name_or_path")
+        if reward is not None:
+            result["model.companions"] = derive(companions, reward)
     foreign = sorted(name for name in names - _TRL_ADAPTER if _ADAPTER_WORDS.search(name))
     if class_name is None and foreign:
         # A script of the user's own reads this file (`parse_json_file`) and makes the adapter of its own arguments.

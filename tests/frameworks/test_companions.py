@@ -76,3 +76,18 @@ def test_a_value_model_is_trained_in_full(tmp_path: Path) -> None:
         for text in (", value_model=scored(AutoModelForSequenceClassification)", "")
     )
     assert with_value - without == pytest.approx(1_011_781_632 * 16, abs=4 << 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.sh", "trl grpo --model_name_or_path Qwen/Qwen2.5-0.5B --reward_model_name_or_path Qwen/Qwen2.5-7B --num_generations 4\n"),
+        ("ppo.yaml", "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: ppo\nfinetuning_type: full\nreward_model: Qwen/Qwen2.5-7B\n"
+                     "reward_model_type: full\ndo_train: true\n"),
+        ("swift.sh", "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-0.5B --reward_model Qwen/Qwen2.5-7B --dataset x\n"),
+    ],
+)  # fmt: skip
+def test_reward_models_of_configurations(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    (run,) = extract(str(tmp_path / name), Project(root=tmp_path)).runs
+    assert run.value("model.companions") == {"Qwen/Qwen2.5-7B": None}
