@@ -372,6 +372,6 @@ _SEARCHES: tuple[tuple[Callable[[ast.Module], Found], tuple[str, ...]], ...] = (
 """Each search with the words without which it finds nothing: most scripts are never parsed for it."""
 _EXCUSES: dict[Callable[[ast.Module], Found], tuple[str, ...]] = {
     _first_card: _CHOOSES_CARD,
-    _pixels: ("pixels", "resize", "thumbnail", "image_size", ".size[", "big_images"),
+    _pixels: ("pixels", "PIXELS", "MAX_TOKEN_NUM", "resize", "Resize", "thumbnail", "image_size", ".size[", "big_images"),
 }
 """Words with which a search finds nothing: another line answers for it."""

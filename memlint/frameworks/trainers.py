@@ -119,7 +119,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     _evaluation(trainer, native, facts)
     _length(collected, trainer, facts, trl)
     facts["framework.name"] = _framework(trainer, model_part, call)
-    if facts["framework.name"].value == "unsloth" and facts["precision"].status is Status.DEFAULT:
+    if facts["framework.name"].value == "unsloth":
         facts["precision"] = unsloth.precision(facts)
     notes = collected.context
     if "deepspeed" in native and not (native["deepspeed"].known and native["deepspeed"].value is None):

@@ -56,13 +56,24 @@ def load_fast(name: str, call: Call) -> Fact:
 
 
 def precision(facts: dict[str, Fact]) -> Fact:
-    """Without `bf16` or `fp16`, unsloth's trainers autocast in the dtype that the model was loaded in (`models/rl.py`)."""
-    modes = {"bfloat16": "bf16-mixed", "float16": "fp16-mixed"}
-    loaded = facts.get("model.dtype")
-    if loaded is None or not loaded.values or not all(value in modes for value in loaded.values):
-        return facts["precision"]
-    note = "unsloth: autocast in the dtype of the weights"
-    return derive(lambda value: modes[value], loaded, note=note)
+    """What unsloth's trainers make of `bf16` and `fp16` (unsloth 2026.8 `models/rl.py`, `models/vision.py`).
+
+    Without them they autocast: in float16 over float16 weights, else in bfloat16; float32 weights that were asked for stay alone on
+    cards without bfloat16. All weights of a model in bfloat16 are trained without autocast, whatever the arguments say.
+    """
+    stated, loaded = facts["precision"], facts.get("model.dtype")
+    if loaded is None or not loaded.values:
+        return stated
+    full = all(key in facts and facts[key].value == "none" for key in ("adapter.method", "quantization.method"))
+    if stated.status is not Status.DEFAULT and not (full and "bfloat16" in loaded.values):
+        return stated
+    if loaded.value == "float32":
+        origin = Origin(None, "unsloth: autocast in bfloat16 where the card has it")
+        return Fact(None, Status.CHOICES, (origin,), ("bf16-mixed", "fp32"), "depends on the card", "gpu.bf16")
+    modes = {"bfloat16": "bf16-true" if full else "bf16-mixed", "float16": "fp16-mixed"}
+    if not all(value in modes for value in loaded.values):
+        return stated
+    return derive(lambda value: modes[value], loaded, note="unsloth decides by the dtype of the weights")
 
 
 def _checkpointing(model: Instance, given: Fact) -> None:

@@ -230,7 +230,8 @@ def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRu
     native = {**native, **found.native}
     if getattr(dialect, "INTERPOLATES", False):
         native = interpolated(native)
-    facts = settle(dialect.facts({**native, **found.extra}, context))
+    asked = {f"ENV.{name}": command.env[name] for name in getattr(dialect, "ENVIRONMENT", ()) if name in command.env}
+    facts = settle(dialect.facts({**native, **found.extra, **asked}, context))
     pinned = context.versions.fact()
     if pinned is not None:
         facts["framework.versions"] = pinned

@@ -422,7 +422,17 @@ from unsloth import FastLanguageModel
 model, tok = FastLanguageModel.from_pretrained("unsloth/Qwen3-0.6B", max_seq_length=512, full_finetuning=True)
 SFTTrainer(model=model, args=SFTConfig("o", max_length=512), train_dataset=1).train()
 """,
-        {"framework.name": "unsloth", "quantization.method": "none", "adapter.method": "none", "checkpointing.offload": True},
+        {"framework.name": "unsloth", "quantization.method": "none", "adapter.method": "none", "checkpointing.offload": True,
+         "precision": ("bf16-true", "fp16-mixed")},
+    ),
+    "Unsloth over float32 weights": (
+        """
+from unsloth import FastLanguageModel
+model, tok = FastLanguageModel.from_pretrained("unsloth/Qwen3-0.6B", dtype=torch.float32, load_in_4bit=False)
+model = FastLanguageModel.get_peft_model(model)
+SFTTrainer(model=model, args=SFTConfig("o", max_length=512), train_dataset=1).train()
+""",
+        {"model.dtype": "float32", "precision": ("bf16-mixed", "fp32")},
     ),
     "settings tried in a loop are choices of one run": (
         """

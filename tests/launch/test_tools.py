@@ -54,6 +54,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("NPROC_PER_NODE=4 swift sft --model org/f --tuner_type full --max_length 2048 --torch_dtype bfloat16 --deepspeed zero3",
      {"parallel.gpus": 4, "parallel.strategy": "zero3", "batch.sequence_length": 2048, "adapter.method": "none"}),
     ("swift rlhf --rlhf_type dpo --model org/f", {"objective": "dpo", "adapter.method": "lora"}),
+    ("MAX_PIXELS=1003520 swift sft --model Qwen/Qwen2.5-VL-7B-Instruct", {"vision.max_pixels": 1003520}),
+    ("export IMAGE_MAX_TOKEN_NUM=1024\nswift sft --model Qwen/Qwen3-VL-4B-Instruct", {"vision.max_pixels": 1024 * 32 * 32}),
+    ("IMAGE_MAX_TOKEN_NUM=1024 swift sft --model Qwen/Qwen2.5-VL-7B-Instruct", {"vision.max_pixels": 1024 * 28 * 28}),
     ("python -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=org/g trainer.n_gpus_per_node=8 "
      "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 +trainer.nnodes=2",
      {"model.id": "org/g", "objective": "grpo", "parallel.gpus": 8, "parallel.nodes": 2, "batch.micro_batch_size": 2}),
