@@ -6,11 +6,12 @@ Weights are held in the training dtype (full fine-tuning has no fp32 master), `b
 
 from __future__ import annotations
 
+from memlint.dialects.axolotl_objective import evaluation, loss, objective
 from memlint.dialects.axolotl_settings import NOTE, Settings, refused
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, soften, text
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
 from memlint.facts import Fact, choices, default, fixed
 from memlint.facts.keys import normalise
@@ -30,8 +31,6 @@ _LEGACY_ATTENTION = {
     "sdp_attention": "sdpa", "eager_attention": "eager",
 }  # fmt: skip
 _ATTENTION = {"flash": "flash_attention_2", "flex": "flex_attention", "sdp": "sdpa"}
-_OBJECTIVES = {"ipo": "dpo", "gdpo": "grpo", "simpo": "simpo"}
-_LIGER = {"liger_rms_norm": "rms_norm", "liger_rope": "rope", "liger_swiglu": "swiglu", "liger_glu_activation": "glu"}
 _CCE = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 
 
@@ -61,6 +60,10 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "batch.completion_length": ("trl.max_completion_length", integer),
         "generation.gpu_memory_utilization": ("vllm.gpu_memory_utilization", number),
         "model.num_labels": ("num_labels", integer),
+        "parallel.find_unused_parameters": ("ddp_find_unused_parameters", boolean),
+        "compile.mode": ("torch_compile_mode", text),
+        "vision.trainable": ("freeze_mm_modules", lambda frozen: not boolean(frozen)),
+        "vision.aligner_trainable": ("freeze_mm_modules", lambda frozen: not boolean(frozen)),
     })  # fmt: skip
     result["framework.name"] = fixed(NAME)
     context_size = given(native, "context_parallel_size", "sequence_parallel_degree")
@@ -68,7 +71,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         result["parallel.context"] = derive(integer, context_size)
     result |= _precision(settings)
     result |= _adapter(settings) | _quantization(settings, result["model.dtype"]) | _checkpointing(settings)
-    result |= _attention(settings) | _evaluation(settings, result) | _loss(settings) | _objective(settings)
+    result |= _attention(settings) | evaluation(settings, result) | loss(settings) | objective(settings)
     result |= _parallel(settings, result, context)
     rollouts = given(native, "trl.use_vllm")
     if rollouts is not None:
@@ -152,6 +155,9 @@ def _adapter(settings: Settings) -> Facts:
         "adapter.alpha": derive(number, settings.get("lora_alpha", 8)),
         "adapter.dropout": derive(number, settings.get("lora_dropout", 0.0)),
     }
+    layers = settings.given("peft_layers_to_transform")
+    if layers is not None:
+        result["adapter.config"] = derive(lambda numbers: {"layers_to_transform": list(numbers)}, layers)
     linear, modules = settings.given("lora_target_linear"), settings.given("lora_target_modules")
     if linear is not None and settings.on("lora_target_linear"):
         result["adapter.target_modules"] = derive(lambda _: "all-linear", linear)
@@ -187,7 +193,10 @@ def _quantization(settings: Settings, held: Fact) -> Facts:
     result: Facts = {"quantization.method": derive(method, four, eight, adapter)}
     other = settings.given("model_quantization_config")
     if other is not None:
-        result["quantization.method"] = derive(lambda name: {"Mxfp4Config": "mxfp4"}.get(name, "fp8"), other)
+        whole = settings.given("model_quantization_config_kwargs.dequantize") or default(False, NOTE)
+        result["quantization.method"] = derive(
+            lambda name, loose: "none" if boolean(loose) else {"Mxfp4Config": "mxfp4"}.get(name, "fp8"), other, whole
+        )
     if result["quantization.method"].value == "bnb_4bit":
         kwargs = nested(settings.native, "bnb_config_kwargs")
         own = {
@@ -199,7 +208,8 @@ def _quantization(settings: Settings, held: Fact) -> Facts:
         for key, (name, convert, otherwise) in own.items():
             fact = given(kwargs, name)
             result[key] = derive(convert, fact) if fact is not None else otherwise
-    experts = settings.given("quantize_moe_experts")
+    # Llama 4's experts as linears, one by one, are quantized like every linear (`loaders/patch_manager.py`)
+    experts = settings.given("quantize_moe_experts", "llama4_linearized_experts")
     if experts is not None:
         result["quantization.experts"] = derive(boolean, experts)
     return result
@@ -240,88 +250,6 @@ def _attention(settings: Settings) -> Facts:
         if fact is not None and settings.on(name):
             return {"model.attention": derive(lambda _, value=implementation: value, fact)}
     return {}
-
-
-def _evaluation(settings: Settings, result: Facts) -> Facts:
-    """Evaluation needs data (`val_set_size` or `test_datasets`) and a rhythm (steps, or a strategy)."""
-    size = settings.get("val_set_size", 0)
-    rhythm = settings.given("evals_per_epoch", "eval_steps", "eval_strategy", "evaluation_strategy")
-    tests = settings.given("test_datasets")
-    data = tests if tests is not None else size
-
-    def enabled(sets: Any, how: Any) -> bool:
-        has_data = bool(sets) if isinstance(sets, (list, dict)) else number(sets) != 0
-        return has_data and str(how).lower() not in ("none", "no", "0", "false")
-
-    on = derive(enabled, data, rhythm or default(None, NOTE))
-    if on.known and on.value is False:
-        # which of the two switches it off is what a person would look at
-        has_data = derive(lambda sets: enabled(sets, "steps"), data).value is True
-        origin = (rhythm or data).origin if has_data else data.origin
-        on = Fact(False, data.status if rhythm is not None or tests is None else on.status, origin)
-    facts_: Facts = {"eval.enabled": on}
-    batch = settings.given("eval_batch_size")
-    if batch is not None:
-        facts_["eval.batch_size"] = derive(integer, batch)
-    elif on.value is not False:
-        facts_["eval.batch_size"] = soften(result["batch.micro_batch_size"], NOTE)
-    return facts_
-
-
-def _loss(settings: Settings) -> Facts:
-    """Cut cross entropy (a plugin, on unless switched off) and Liger's fused linear cross entropy avoid the logits."""
-    plugins = settings.given("plugins")
-    loaded = (
-        " ".join(map(str, plugins.value)) if plugins is not None and plugins.known and isinstance(plugins.value, list) else ""
-    )
-    kernels = [kernel for name, kernel in _LIGER.items() if settings.on(name)]
-    kernels += ["lora"] if any(settings.on(f"lora_{part}_kernel") for part in ("mlp", "qkv", "o")) else []
-    result: Facts = {}
-    if kernels:
-        result["kernels"] = fixed(kernels, plugins.origin[0].span if plugins is not None and plugins.origin else None)
-    liger = settings.given("liger_fused_linear_cross_entropy")
-    cut = settings.given("cut_cross_entropy")
-    if "CutCrossEntropy" in loaded and plugins is not None and (cut is None or settings.on("cut_cross_entropy")):
-        result |= {"loss.logits": derive(lambda _: "fused", plugins),
-                   "loss.kernel": derive(lambda _: "cut_cross_entropy", plugins)}  # fmt: skip
-    elif "Liger" in loaded and liger is not None and settings.on("liger_fused_linear_cross_entropy"):
-        result |= {"loss.logits": derive(lambda _: "fused", liger),
-                   "loss.kernel": derive(lambda _: "liger_fused_linear_ce", liger)}  # fmt: skip
-    elif settings.given("rl", "reward_model", "process_reward_model") is None:
-        result["loss.logits"] = default("full", NOTE)
-        if settings.on("flash_attn_cross_entropy"):
-            result["loss.kernel"] = default("triton_ce", f"{NOTE}: flash_attn_cross_entropy")
-        chunks = settings.given("chunked_cross_entropy_num_chunks")
-        if settings.on("chunked_cross_entropy"):
-            result["loss.num_chunks"] = derive(integer, chunks) if chunks else default(8, NOTE)
-    return result
-
-
-def _objective(settings: Settings) -> Facts:
-    """`rl`, the reward models, else language modelling; a reference model for full-parameter DPO and its like."""
-    method = settings.given("rl")
-    for name, objective in (("reward_model", "reward"), ("process_reward_model", "prm")):
-        fact = settings.given(name)
-        if fact is not None and settings.on(name):
-            return {"objective": derive(lambda _, value=objective: value, fact), "reference_model": default("none", NOTE)}
-    if method is None:
-        return {"objective": default("causal_lm", NOTE), "reference_model": default("none", NOTE)}
-    adapter = settings.get("adapter", "none")
-    own = settings.get("rl_adapter_ref_model", False)
-    beta = settings.get("trl.beta", 0)
-    precomputed = settings.on("precompute_ref_log_probs")
-
-    def reference(rl: Any, name: Any, copy: Any, penalty: Any) -> str:
-        if precomputed and rl in ("dpo", "ipo", "kto"):
-            return "precomputed"
-        if rl in ("orpo", "simpo") or (name not in (None, "none", "") and not boolean(copy)):
-            return "none"
-        return "none" if rl in ("grpo", "gdpo", "ebft") and not float(penalty) else "copy"
-
-    return {
-        "objective": derive(lambda name: _OBJECTIVES.get(str(name).lower(), str(name).lower()), method),
-        "reference_model": derive(reference, method, adapter, own, beta),
-    }
 
 
 def _parallel(settings: Settings, result: Facts, context: Context) -> Facts:
@@ -371,7 +299,10 @@ _WRITE = {
     "quantization.quant_type": "bnb_config_kwargs.bnb_4bit_quant_type", "adapter.r": "lora_r", "adapter.alpha": "lora_alpha",
     "adapter.dropout": "lora_dropout", "adapter.modules_to_save": "lora_modules_to_save",
     "parallel.tensor": "tensor_parallel_size",
-    "parallel.context": "context_parallel_size", "compile": "torch_compile",
+    "parallel.context": "context_parallel_size", "parallel.expert": "expert_parallel_size", "compile": "torch_compile",
+    "compile.mode": "torch_compile_mode", "parallel.find_unused_parameters": "ddp_find_unused_parameters",
+    "batch.num_generations": "trl.num_generations", "batch.completion_length": "trl.max_completion_length",
+    "generation.gpu_memory_utilization": "vllm.gpu_memory_utilization",
 }  # fmt: skip
 
 
