@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except Failure as failure:
         return _say(str(failure))
-    except SystemExit as ended:  # argparse after --help
+    except SystemExit as ended:  # after --help
         return ended.code if isinstance(ended.code, int) else 0
     except KeyboardInterrupt:
         _say("interrupted")

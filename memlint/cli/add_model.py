@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from memlint.cli.arguments import Parser
 from memlint.cli.failure import Failure
 from memlint.cli.models import show
-from memlint.cli.options import Parser
 from memlint.config import Configs, Settings
 from memlint.config_file import ConfigError, line_of, prefix_of, shown
 from memlint.fixes.edit import apply

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from memlint.cli.arguments import Parser
 from memlint.cli.examine import examine
 from memlint.cli.failure import Failure
-from memlint.cli.options import Parser, add_settings, configs, over_settings
+from memlint.cli.options import add_settings, configs, over_settings
 from memlint.cli.session import Session, gather
 from memlint.report.text import plain, plural
 from memlint.rules import baseline as baselines

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+from memlint.cli.arguments import Parser
 from memlint.cli.examine import examine, rules_for, with_effects
-from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
+from memlint.cli.options import add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Session, changed_since, from_stdin, gather
 from memlint.config import Settings
 from memlint.report import FORMATS, render
@@ -66,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     return exit_code(result, session, exit_zero=options.exit_zero)
 
 
-def _layer(options: argparse.Namespace) -> Callable[[Settings], Settings]:
+def _layer(options: SimpleNamespace) -> Callable[[Settings], Settings]:
     over = over_settings(options)
     given = {name: _rule_names(getattr(options, name)) or None for name in ("select", "ignore")}
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memlint.assess import Assessment
-from memlint.cli.options import Parser, add_settings, configs, over_settings
+from memlint.cli.arguments import Parser
+from memlint.cli.options import add_settings, configs, over_settings
 from memlint.cli.session import Session, gather, git
 from memlint.report.breakdown import verdict_words
 from memlint.report.style import Style

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from memlint.assess import Assessment, Verdict, estimate_with, largest_micro_batch, largest_sequence, smallest_card, verdicts_for
+from memlint.cli.arguments import Parser
 from memlint.cli.failure import Failure
-from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
+from memlint.cli.options import add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Session, from_stdin, gather
 from memlint.fixes import Proposal
 from memlint.fixes import plan as make_plan

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from memlint.cli.options import Parser, add_formats, add_settings, configs, over_settings, write_file
+from memlint.cli.arguments import Parser
+from memlint.cli.options import add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Read, Session, from_stdin, gather
 from memlint.facts import TrainingRun
 from memlint.report.facts import render_full, render_json

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 
 from memlint.cli.check import exit_code, report
 from memlint.cli.examine import examine
@@ -18,7 +18,7 @@ from memlint.rules import Safety
 from memlint.source import Places, Span
 
 
-def fix_and_report(inputs: Inputs, session: Session, options: argparse.Namespace) -> int:
+def fix_and_report(inputs: Inputs, session: Session, options: SimpleNamespace) -> int:
     """Fix, then report what is left; with `--diff` show the changes only, exit code 1 when there are any."""
     fixed = run_fixes(lambda texts: _offers(inputs, session.with_texts(texts), options), unsafe=options.unsafe_fixes)
     if not fixed.converged:
@@ -50,7 +50,7 @@ def _written(fixed: Fixed, session: Session) -> Session:
     return session.with_texts({})
 
 
-def _offers(inputs: Inputs, session: Session, options: argparse.Namespace) -> Iterable[Offer]:
+def _offers(inputs: Inputs, session: Session, options: SimpleNamespace) -> Iterable[Offer]:
     ignores = not options.no_ignores
     result = examine(inputs, session, ignores=ignores, accepted=ignores, baseline=options.baseline)
     fixable = [finding for finding in gravest_first(result.findings) if finding.fixes]

@@ -6,7 +6,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from memlint.cli.options import Parser, known_gpu
+from memlint.cli.arguments import Parser
+from memlint.cli.options import known_gpu
 from memlint.gpus import Gpu, all_gpus, find
 from memlint.report.style import for_stream
 from memlint.report.text import size

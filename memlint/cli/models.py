@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from memlint.cli.arguments import Parser
 from memlint.cli.failure import Failure
-from memlint.cli.options import Parser
 from memlint.config import Configs
 from memlint.config_file import ConfigError
 from memlint.models import Lookup, lookup

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+from memlint.cli.arguments import BadValue, Parser
 from memlint.cli.failure import Failure
 from memlint.config import Configs, Settings
-from memlint.typed import Any, NoReturn
-
-HELP_WIDTH = 78
-"""Columns of `--help`: those of a terminal of 80."""
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with one-line errors."""
-
-    def __init__(self, command: str, description: str) -> None:
-        super().__init__(
-            f"memlint {command}",
-            description=description,
-            allow_abbrev=False,
-            formatter_class=_help,
-        )
-
-    def error(self, message: str) -> NoReturn:
-        """One line instead of the usage text."""
-        raise Failure(f"{message} (see {self.prog} --help)")
-
-
-def _help(prog: str) -> argparse.HelpFormatter:
-    """Of a given width: argparse makes one for every option, and to ask how wide the terminal is loads a dozen modules."""
-    return argparse.RawDescriptionHelpFormatter(prog, width=HELP_WIDTH)
+from memlint.typed import Any
 
 
 def add_settings(parser: Parser) -> None:
@@ -67,15 +44,15 @@ def add_formats(parser: Parser, formats: Sequence[str]) -> None:
 def _format(text: str, formats: Sequence[str]) -> tuple[str, str | None]:
     name, equals, file = text.partition("=")
     if name not in formats:
-        raise argparse.ArgumentTypeError(f"unknown format {name!r}{did_you_mean(name, formats)}; known: {', '.join(formats)}")
+        raise BadValue(f"unknown format {name!r}{did_you_mean(name, formats)}; known: {', '.join(formats)}")
     if equals and not file:
-        raise argparse.ArgumentTypeError(f"{text!r} names no file")
+        raise BadValue(f"{text!r} names no file")
     return name, file or None
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+        raise BadValue(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
 
 
@@ -85,7 +62,7 @@ def _size(text: str) -> int:
     try:
         return size_in_bytes(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise BadValue(str(error)) from None
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -97,12 +74,12 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {written[close[0]]}?" if close else ""
 
 
-def configs(arguments: argparse.Namespace) -> Configs:
+def configs(arguments: SimpleNamespace) -> Configs:
     """The search for configuration files that `--config` and `--isolated` ask for."""
     return Configs(explicit=arguments.config, isolated=arguments.isolated)
 
 
-def over_settings(arguments: argparse.Namespace) -> Callable[[Settings], Settings]:
+def over_settings(arguments: SimpleNamespace) -> Callable[[Settings], Settings]:
     """The command line as a layer over settings; wrong values fail here, before any file is read."""
     if arguments.gpu is not None:
         known_gpu(arguments.gpu)

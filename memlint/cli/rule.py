@@ -6,8 +6,9 @@ import json
 import sys
 from collections.abc import Sequence
 
+from memlint.cli.arguments import Parser
 from memlint.cli.failure import Failure
-from memlint.cli.options import Parser, did_you_mean
+from memlint.cli.options import did_you_mean
 from memlint.config import Configs
 from memlint.report.style import SEVERITY_COLOURS, for_stream
 from memlint.rules import Rule, find_rule, load_rules
