@@ -36,6 +36,11 @@ _OPTIMIZERS = {
 _CHUNKED = ("LinearCrossEntropyLoss", "CEWithChunkedOutputLoss", "ForwardKLWithChunkedOutputLoss", "LinearGRPOLoss")
 _OBJECTIVES = (("DPOLoss", "dpo"), ("RSOLoss", "dpo"), ("SimPOLoss", "simpo"), ("PPOLoss", "ppo"), ("GRPO", "grpo"),
                ("CrossEntropy", "causal_lm"), ("CEWithChunkedOutput", "causal_lm"))  # fmt: skip
+_SIZED = {"llama2": "llama", "llama3": "llama", "llama3_1": "llama", "mistral": "mistral", "qwen2": "qwen2"}
+"""Builders that take the network's sizes -> the Hugging Face model type of the same layers."""
+_SIZES = {"vocab_size": "vocab_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
+          "num_kv_heads": "num_key_value_heads", "embed_dim": "hidden_size", "max_seq_len": "max_position_embeddings",
+          "intermediate_dim": "intermediate_size", "head_dim": "head_dim"}  # fmt: skip
 _MODULES = {"output_proj": "o_proj"}
 _MLP = ["gate_proj", "down_proj", "up_proj"]
 
@@ -94,12 +99,15 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "vision.aligner_trainable": (f"{role}.fusion_trainable", _trains),
     })  # fmt: skip
     result |= (
-        _selective(native)
+        _sizes(native, role, builder)
+        | _selective(native)
         | _adapter(native, role, builder, held)
         | _loss(native)
         | _evaluation(native)
         | _parallel(native, context.path)
     )
+    if "model.config" in result and result["model.id"].value == derive(_component, builder).value:
+        del result["model.id"]  # only the name of a builder that makes any size
     result["reference_model"] = _reference(native, result["adapter.method"], derive(_component, builder))
     context.note(_problems(native, result))
     return result
@@ -146,6 +154,25 @@ def _model(native: Native, builder: Fact) -> Fact:
         if re.search(r"\d+(?:\.\d+)?[bm](?![a-z])", path.rsplit("/", 1)[-1], re.IGNORECASE):
             return folder.with_value(path)
     return derive(_component, builder)
+
+
+def _sizes(native: Native, role: str, builder: Fact) -> Facts:
+    """A network whose sizes are the builder's arguments, in Hugging Face's words (`torchtune/models/*/_component_builders.py`)."""
+    kind = derive(lambda path: _SIZED[_component(path)], builder)
+    names = [name for name in _SIZES if given(native, f"{role}.{name}") is not None]
+    if not kind.known or not {"vocab_size", "num_layers", "embed_dim"} <= set(names):
+        return {}
+
+    def config(family: str, *values: Any) -> dict[str, Any]:
+        stated = dict(zip(names, values, strict=True))
+        width = integer(stated["embed_dim"])
+        own = {_SIZES[name]: integer(value) for name, value in stated.items()}
+        # `scale_hidden_dim_for_mlp`: two thirds of four times the width, up to a multiple of 256
+        own.setdefault("intermediate_size", -(-4 * int(2 * width / 3) // 256) * 256)
+        return {"model_type": family, "tie_word_embeddings": False, **own}
+
+    facts_ = [given(native, f"{role}.{name}") or builder for name in names]
+    return {"model.config": derive(config, kind, *facts_)}
 
 
 def _component(path: Any) -> str:
