@@ -269,7 +269,8 @@ def _batch(event: Event, calls: list[Opaque], sites: list[Site]) -> dict[str, Fa
 
 
 def _evaluation(loop: Loop, event: Event, models: list[Instance], training: list[Instance]) -> dict[str, Fact]:
-    """Passes of the trained model over another DataLoader than the training's, which no loss uses, in the same loop."""
+    """Passes of the trained model that no loss uses, in the same loop: over another DataLoader than the training's, or without
+    gradients over batches that the loop makes itself."""
     events = [r for r in loop.records if isinstance(r, Event) and not r.shadow]
     losses = {id(value) for e in events if e.kind == "backward" for value in _ancestors(e.target)}
     sizes: list[Fact] = []
@@ -278,9 +279,16 @@ def _evaluation(loop: Loop, event: Event, models: list[Instance], training: list
         if passed.kind != "forward" or id(passed.target.value) in losses:
             continue
         owners = [m for parent in passed.target.value.parents[:1] for v in possible(parent) for m in _owned(v)]
-        loaders = _loaders(passed, []) if any(m in models for m in owners) else []
+        if not any(m in models for m in owners):
+            continue
+        loaders = _loaders(passed, [])
+        made = {} if loaders or training or not without_gradients(passed.contexts) else tensor_shape(passed.target)
         if loaders and not any(loader in training for loader in loaders):
-            sizes += [loader_facts(loader, [])["batch.micro_batch_size"] for loader in loaders]
+            passes = [loader_facts(loader, [])["batch.micro_batch_size"] for loader in loaders]
+        else:
+            passes = [made["batch.micro_batch_size"]] if made else []
+        sizes += passes
+        if passes:
             certain = certain or all(c in event.conditions or _recurring(c) for c in passed.conditions)
     if not sizes:
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memlint.facts import Fact, Status, unknown
+from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.values import ABSENT, Array, Class, Function, Instance, Object, Symbol, Table, constant, distinct
 from memlint.source import Span
 from memlint.typed import Any
@@ -38,6 +39,8 @@ def _plain(value: Any, depth: int) -> Any:
     if constant(value):
         return value
     if isinstance(value, Symbol):
+        if reason := unread(value):
+            raise _NotPlain(reason)
         return value.name
     if not depth:
         raise _NotPlain("nested too deeply")

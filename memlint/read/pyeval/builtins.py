@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 
 from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.objects import OBJECT_CALLS
 from memlint.read.pyeval.operators import MAX_TEXT, truth
@@ -55,7 +56,7 @@ def _convert(kind: Callable[[Any], Any], empty: Any) -> Callable[[Machine, Call]
             return fixed(empty, call.span)
 
         def one(value: Any, *rest: Any) -> Any:
-            if isinstance(value, Symbol) and kind is str:
+            if isinstance(value, Symbol) and kind is str and not unread(value):
                 return value.name
             if not constant(value) or value is Ellipsis:
                 if kind is bool:

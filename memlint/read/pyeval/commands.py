@@ -15,6 +15,7 @@ from memlint.read.pyeval.argument_parsers import PARSERS, fill, new_parser, own_
 from memlint.read.pyeval.calls import call_function, call_value
 from memlint.read.pyeval.documents import load_document, written
 from memlint.read.pyeval.files import file_method, is_open_file
+from memlint.read.pyeval.holders import holder, holder_method, tracked
 from memlint.read.pyeval.machine import Library, Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, guessed, is_flag, read_words, settle
 from memlint.read.pyeval.sequences import sequence
@@ -67,6 +68,8 @@ class CommandLines(Library):
             return call.args[0]  # a coroutine is walked where it is called
         if root in _FORMATS and tail in {"safe_load", "load", "full_load", "unsafe_load", "loads"}:
             return _document(machine, root, tail, call) if call.args else None
+        if root in {"configparser", "collections", "wandb"}:
+            return holder(machine, name, call)
         if root not in _CLI_ROOTS:
             return None
         if root == "omegaconf":
@@ -99,6 +102,8 @@ class CommandLines(Library):
         value = owner.value
         if isinstance(value, Instance) and is_tap(value):
             return tap_method(machine, owner, value, name, call)
+        if isinstance(value, Instance) and (held := holder_method(machine, value, name, call)) is not None:
+            return held
         if not isinstance(value, Instance) or not isinstance(value.cls, Symbol):
             return None
         if is_open_file(value):
@@ -131,12 +136,15 @@ class CommandLines(Library):
             return _argv(machine, span)
         if name.startswith("absl.flags.FLAGS."):
             return machine.flags.get(name.rpartition(".")[2])
+        if name == "wandb.config":
+            return tracked(machine, span)
         if name in _CONSTANTS:
             return fixed(_CONSTANTS[name], span)
         return None
 
 
-_CONSTANTS = {"math.pi": 3.141592653589793, "math.inf": float("inf"), "sys.platform": "linux", "os.name": "posix", "os.sep": "/"}
+_CONSTANTS = {"math.pi": 3.141592653589793, "math.inf": float("inf"), "sys.platform": "linux", "os.name": "posix", "os.sep": "/",
+              "torch.version.hip": None, "typing.TYPE_CHECKING": False}  # fmt: skip
 
 
 def _argv(machine: Machine, span: Span) -> Fact:

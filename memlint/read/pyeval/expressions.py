@@ -12,6 +12,7 @@ from memlint.read.pyeval.builtins import BUILTINS
 from memlint.read.pyeval.conditions import condition, truth_of
 from memlint.read.pyeval.displays import MAX_DISPLAY, comprehension, dict_display, display
 from memlint.read.pyeval.imports import resolved, star_symbol
+from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.operators import binary, compare, unary
 from memlint.read.pyeval.values import (
@@ -237,6 +238,8 @@ def _formatted(machine: Machine, node: ast.FormattedValue) -> Fact:
 
     def show(item: Any, form: Any) -> str:
         if isinstance(item, Symbol):
+            if reason := unread(item):
+                raise Unknowable(reason)
             item = item.name
         if not constant(item):
             raise Unknowable("text made from an object")

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from memlint.facts import Fact, fixed
 from memlint.read.pyeval.grammar import Text
+from memlint.read.pyeval.libraries import LIBRARIES
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.values import Module, Pending, Scope, Symbol, linked
 from memlint.source import ReadError, Span
@@ -15,16 +16,6 @@ MAX_MODULES = 24
 """Modules of the project that one script pulls in at most."""
 MAX_IMPORTED = 400_000
 """Characters of modules that one script pulls in at most."""
-
-LIBRARIES = frozenset(
-    """torch transformers trl peft accelerate datasets deepspeed bitsandbytes numpy os sys re json math time random logging
-    argparse typing dataclasses pathlib functools itertools collections copy yaml tqdm wandb lightning pytorch_lightning
-    unsloth tokenizers evaluate fire click typer tyro hydra omegaconf absl diffusers timm torchvision
-    sentence_transformers torchao safetensors huggingface_hub pandas sklearn scipy matplotlib PIL enum abc subprocess
-    shutil warnings contextlib gc glob pickle string types inspect importlib multiprocessing threading datetime uuid
-    hashlib socket tempfile io sagemaker boto3""".split()  # noqa: SIM905
-)
-"""Top-level names never looked for in the project: the standard library and the frameworks."""
 
 
 def import_name(machine: Machine, name: str, span: Span) -> Fact:

@@ -202,7 +202,7 @@ class Machine:
         self.read_paths: list[str] = []
         self.environ: dict[str, Fact] = {}
         self.flags: dict[str, Fact] = {}
-        """Flags that absl's global registry holds."""
+        """What libraries hold once in a process: absl's flags by name, `wandb.config`."""
         self.root = ""
         """Path of the entry script."""
         self._journals: list[dict[tuple[int, Any], tuple[Object, Any, Any]]] = []

@@ -240,7 +240,8 @@ def _namedtuple(machine: Machine, call: Call) -> Fact | None:
 
 
 _NAMESPACES = ("types.SimpleNamespace", "argparse.Namespace", "easydict.EasyDict", "box.Box", "munch.Munch", "munch.munchify",
-               "ml_collections.ConfigDict", "addict.Dict", "yacs.config.CfgNode")  # fmt: skip
+               "ml_collections.ConfigDict", "ml_collections.config_dict.ConfigDict", "ml_collections.FrozenConfigDict",
+               "ml_collections.config_dict.FrozenConfigDict", "addict.Dict", "attrdict.AttrDict", "yacs.config.CfgNode")  # fmt: skip
 
 OBJECT_CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "collections.namedtuple": _namedtuple,

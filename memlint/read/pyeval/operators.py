@@ -6,6 +6,7 @@ import ast
 import operator
 from collections.abc import Callable
 
+from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.values import Array, Class, Function, Instance, Object, Symbol, Table, Unknowable, constant, same
 from memlint.typed import Any
 
@@ -113,6 +114,8 @@ def truth(value: Any) -> bool:
         if known or not value.open:
             return bool(known)
         raise Unknowable(value.open)
+    if isinstance(value, Symbol) and (reason := unread(value)):
+        raise Unknowable(reason)
     return True
 
 
@@ -150,6 +153,8 @@ def _equal(a: Any, b: Any) -> bool:
         return _plain(a) == _plain(b) if _plain(a) and _plain(b) else False
     if a is None or b is None:
         present = b if a is None else a
+        if isinstance(present, Symbol) and (reason := unread(present)):
+            raise Unknowable(reason)
         if isinstance(present, (Object, Function, Class, Symbol)) or constant(present):
             return False
     if isinstance(a, (Array, Table)) and isinstance(b, (Array, Table)) and type(a) is not type(b):
