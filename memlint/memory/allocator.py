@@ -4,15 +4,16 @@ Rules of torch 2.13 `c10/cuda/CUDACachingAllocator.cpp` and `c10/core/AllocatorC
 1 MiB live in 2 MiB segments; up to 10 MiB in 20 MiB segments; larger ones in segments rounded to 2 MiB; the smallest free block that
 fits is taken (ties: lowest address), and split when more than 1 MiB would remain; freed neighbours coalesce; before running out
 of memory, every segment that is wholly free is returned to the driver and the request is tried again. Blocks of another stream
-(all-gathers) come from that stream's own segments.
+(all-gathers, reductions) come from that stream's own segments.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from itertools import chain, pairwise
+from itertools import pairwise
 
+from memlint.memory.tensor import GATHER
 from memlint.memory.timeline import Events
 from memlint.typed import NamedTuple
 
@@ -59,75 +60,76 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     loading, states, steady = cut(events)
     small = -(-small_bytes(events) // SMALL_SEGMENT) * SMALL_SEGMENT
     limit = None if capacity is None else capacity - small
-    sizes, aside = events.sizes, events.aside
-    main: list[tuple[int, int, _Block]] = []
-    other: list[tuple[int, int, _Block]] = []
+    sizes, streams = events.sizes, events.streams
+    pools: tuple[list[tuple[int, int, _Block]], ...] = ([], [], [])
     live: dict[int, _Block] = {}
     waiting: deque[_Block] = deque()
     reserved = allocated = wanted = peak_reserved = peak_allocated = slack = next_address = 0
     steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
-    for event in chain(*steps):
-        if event > 0:
-            size = sizes[event]
-            cached = other if event in aside else main
-            position = bisect_left(cached, (size,))
-            if position < len(cached):
-                block = cached.pop(position)[2]
+    for step in steps:
+        for event in step:
+            if event > 0:
+                size = sizes[event]
+                cached = pools[streams.get(event, 0)]
+                position = bisect_left(cached, (size,))
+                if position < len(cached):
+                    block = cached.pop(position)[2]
+                else:
+                    segment = LARGE_SEGMENT if size < LARGE_REQUEST and not expandable else -(-size // ROUND) * ROUND
+                    if limit is not None and reserved + segment > limit:
+                        reserved -= sum(map(_release, pools))
+                        if reserved + segment > limit:
+                            raise DoesNotComplete
+                    reserved += segment
+                    if reserved > peak_reserved:
+                        peak_reserved = reserved
+                    block = _Block(next_address, segment, None, None)
+                    next_address += segment + 1  # a gap: segments never coalesce
+                rest = block.size - size
+                if rest > SMALL:
+                    tail = _Block(block.address + size, rest, block, block.next)
+                    if block.next is not None:
+                        block.next.previous = tail
+                    block.next = tail
+                    block.size = size
+                    tail.free = True
+                    insort(cached, (rest, tail.address, tail))
+                block.free = False
+                allocated += block.size
+                wanted += size
+                if allocated > peak_allocated:
+                    peak_allocated = allocated
+                    slack = allocated - wanted
+                live[event] = block
             else:
-                segment = LARGE_SEGMENT if size < LARGE_REQUEST and not expandable else -(-size // ROUND) * ROUND
-                if limit is not None and reserved + segment > limit:
-                    reserved -= _release(main) + _release(other)
-                    if reserved + segment > limit:
-                        raise DoesNotComplete
-                reserved += segment
-                if reserved > peak_reserved:
-                    peak_reserved = reserved
-                block = _Block(next_address, segment, None, None)
-                next_address += segment + 1  # a gap: segments never coalesce
-            rest = block.size - size
-            if rest > SMALL:
-                tail = _Block(block.address + size, rest, block, block.next)
-                if block.next is not None:
-                    block.next.previous = tail
-                block.next = tail
-                block.size = size
-                tail.free = True
-                insort(cached, (rest, tail.address, tail))
-            block.free = False
-            allocated += block.size
-            wanted += size
-            if allocated > peak_allocated:
-                peak_allocated = allocated
-                slack = allocated - wanted
-            live[event] = block
-        else:
-            block = live.pop(-event)
-            allocated -= block.size
-            wanted -= sizes[-event]
-            if -event in aside:
-                cached = other
-                waiting.append(block)
-                if len(waiting) <= events.lag:
-                    continue
-                block = waiting.popleft()
-            else:
-                cached = main
-            before, after = block.previous, block.next
-            if before is not None and before.free:
-                del cached[bisect_left(cached, (before.size, before.address))]
-                before.size += block.size
-                before.next = after
-                if after is not None:
-                    after.previous = before
-                block = before
-            if after is not None and after.free:
-                del cached[bisect_left(cached, (after.size, after.address))]
-                block.size += after.size
-                block.next = after.next
-                if after.next is not None:
-                    after.next.previous = block
-            block.free = True
-            insort(cached, (block.size, block.address, block))
+                block = live.pop(-event)
+                allocated -= block.size
+                wanted -= sizes[-event]
+                stream = streams.get(-event, 0)
+                cached = pools[stream]
+                if stream == GATHER:
+                    waiting.append(block)
+                    if len(waiting) <= events.lag:
+                        continue
+                    block = waiting.popleft()
+                before, after = block.previous, block.next
+                if before is not None and before.free:
+                    del cached[bisect_left(cached, (before.size, before.address))]
+                    before.size += block.size
+                    before.next = after
+                    if after is not None:
+                        after.previous = before
+                    block = before
+                if after is not None and after.free:
+                    del cached[bisect_left(cached, (after.size, after.address))]
+                    block.size += after.size
+                    block.next = after.next
+                    if after.next is not None:
+                        after.next.previous = block
+                block.free = True
+                insort(cached, (block.size, block.address, block))
+        if step is loading and events.empties:
+            reserved -= sum(map(_release, pools))
     return Replay(slack, peak_reserved + small)
 
 

@@ -88,16 +88,16 @@ class _Segment:
 
 
 def replay(events: Events) -> Replay:
-    """Run loading, a first step and a steady one; `Replay.reserved` is what both streams' segments have mapped."""
-    sizes, aside = events.sizes, events.aside
-    main, other = _Segment(), _Segment()
+    """Run loading, a first step and a steady one; `Replay.reserved` is what the streams' segments have mapped."""
+    sizes, streams = events.sizes, events.streams
+    segments = (_Segment(), _Segment(), _Segment())
     live: dict[int, _Block] = {}
     allocated = wanted = peak = slack = 0
     loading, states, steady = cut(events)
     steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
     for event in chain(*steps):
         if event > 0:
-            block = (other if event in aside else main).allocate(sizes[event])
+            block = segments[streams.get(event, 0)].allocate(sizes[event])
             live[event] = block
             allocated += block.size
             wanted += sizes[event]
@@ -107,5 +107,5 @@ def replay(events: Events) -> Replay:
             block = live.pop(-event)
             allocated -= block.size
             wanted -= sizes[-event]
-            (other if -event in aside else main).release(block)
-    return Replay(slack, main.mapped + other.mapped + small_bytes(events))
+            segments[streams.get(-event, 0)].release(block)
+    return Replay(slack, sum(segment.mapped for segment in segments) + small_bytes(events))

@@ -141,7 +141,7 @@ def _zero_step(m: Machine, setup: Setup, live: list[Parameter]) -> None:
     sharding = setup.sharding
     elements = sharding.share(_elements(setup, live))
     if sharding.strategy == "zero3":
-        elements = min(elements, sharding.sub_group)
+        elements = min(elements, max(sharding.sub_group, *(sharding.share(p.numel) for p in live)))
     flat = m.new(elements, live[0].itemsize)
     wide = m.new(elements, FP32)
     del flat

@@ -27,6 +27,10 @@ DEFAULT_BUCKET = 500_000_000
 """`reduce_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
 
 
+DEFAULT_DISTANCE = 1_000_000_000
+"""`max_reuse_distance`, `max_live_parameters` and `sub_group_size` in elements (the same file)."""
+
+
 class Sharding(NamedTuple):
     """One rank's share. `ranks` = 1 means that nothing is sharded."""
 
@@ -60,10 +64,13 @@ class Sharding(NamedTuple):
     reuse: int = 0
     """ZeRO-3 keeps parameters that are used again within this many elements (`max_reuse_distance`), at most `max_live_parameters`."""
     contiguous_gradients: bool = True
-    sub_group: int = 1_000_000_000
-    """ZeRO-3 steps this many elements of a rank's partition at a time (`sub_group_size`, DeepSpeed 0.19 `runtime/zero/config.py`)."""
+    sub_group: int = DEFAULT_DISTANCE
+    """ZeRO-3 steps this many elements of a rank's partition at a time, but at least one parameter's (`stage3.py`,
+    `_create_fp16_sub_groups`)."""
     syncs_each: bool = True
     """Each micro-batch's gradients are reduced; else whole ones accumulate until the last one (`no_sync`)."""
+    built_sharded: bool = True
+    """ZeRO-3: the model was built under `zero.Init`, so that no rank ever has all of it."""
     leaves_wrapped: bool = False
     leaves_apart: bool = True
     """Trained leaves (adapters) are units of their own; else a block's flat parameter mixes frozen and trained weights."""
@@ -134,9 +141,6 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     if composer or (strategy in FSDP and mixed and not compute and (weight_itemsize == 4 or _upcasts_shards(run))):
         compute = HALF
     reduce = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_reduce_dtype") or ""), 0)
-    bucket = value("parallel.reduce_bucket_size")
-    if bucket is None:
-        bucket = DEFAULT_BUCKET
     return Sharding(
         strategy=strategy,
         ranks=max(1, ranks),
@@ -146,7 +150,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         compute_itemsize=compute,
         reduce_itemsize=reduce,
         ahead=_ahead(run, strategy),
-        reduce_bucket=int(bucket),
+        reduce_bucket=_elements(run, "reduce_bucket_size", DEFAULT_BUCKET),
         overlap=bool(value("parallel.overlap_comm", strategy == "zero3")),
         offload_params=str(value("parallel.offload_params", "none")) != "none",
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"
@@ -159,13 +163,20 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         expert=expert,
         expert_tensor=int(value("parallel.expert_tensor") or (1 if "swift" in str(value("framework.name")) else tensor)),
         sequence_parallel=bool(value("parallel.sequence_parallel", False)),
-        reuse=min(int(value(f"parallel.{key}") or 1_000_000_000) for key in ("max_reuse_distance", "max_live_parameters")),
-        sub_group=int(value("parallel.sub_group_size") or 1_000_000_000),
+        reuse=min(_elements(run, key, DEFAULT_DISTANCE) for key in ("max_reuse_distance", "max_live_parameters")),
+        sub_group=_elements(run, "sub_group_size", DEFAULT_DISTANCE),
         contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),
         syncs_each=_syncs_each(run, strategy),
+        built_sharded=bool(value("parallel.zero3_init", stack_of(run).uses_accelerate)),
         leaves_wrapped=bool(value("parallel.wrap_trainable_leaves", False)),
         leaves_apart=not value("parallel.mixed_frozen_flat", False),
     )
+
+
+def _elements(run: TrainingRun, name: str, otherwise: int) -> int:
+    """A size of DeepSpeed's, of which 0 is one."""
+    found = run.value(f"parallel.{name}")
+    return otherwise if found is None else int(found)
 
 
 def _ahead(run: TrainingRun, strategy: str) -> int:

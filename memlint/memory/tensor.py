@@ -14,6 +14,10 @@ HALF = 2
 BYTE = 1
 INT64 = 8
 
+COMPUTE, GATHER, REDUCE = range(3)
+"""The streams on which sharded frameworks allocate: the computation's, that of all-gathers, that of gradient reductions. The caching
+allocator keeps a pool for each."""
+
 BLOCK = 512
 """The caching allocator rounds every request up to this many bytes (torch 2.13, c10/core/AllocatorConfig.h)."""
 
@@ -25,7 +29,7 @@ class Ledger:
     block. `segments` are `(first event, phase, layer)`; `layer` is the decoder layer the events belong to, or -1.
     """
 
-    __slots__ = ("aside", "component", "components", "events", "lag", "prefix", "segments", "sizes")
+    __slots__ = ("component", "components", "empties", "events", "lag", "prefix", "segments", "sizes", "streams")
 
     def __init__(self) -> None:
         self.events: list[int] = []
@@ -34,10 +38,12 @@ class Ledger:
         self.segments: list[tuple[int, str, int]] = []
         self.component = "activations"
         self.prefix = ""
-        self.aside: set[int] = set()
-        """Blocks allocated on another stream than the computation's: the allocator keeps a pool for each stream."""
+        self.empties = False
+        """The framework empties the allocator's cache between loading and the first step."""
+        self.streams: dict[int, int] = {}
+        """The stream of each block that is not the computation's."""
         self.lag = 0
-        """How many of these, though freed, still wait for the computation's stream before the allocator can hand them out again."""
+        """How many all-gathers, though freed, still wait for the computation's stream before the allocator can hand them out again."""
 
     def enter(self, phase: str, layer: int = -1) -> None:
         """Start a new segment: the events from here on belong to this phase and layer."""
@@ -49,10 +55,10 @@ class Storage:
 
     __slots__ = ("ident", "ledger", "nbytes")
 
-    def __init__(self, ledger: Ledger, nbytes: int, component: str = "", aside: bool = False) -> None:
+    def __init__(self, ledger: Ledger, nbytes: int, component: str = "", stream: int = COMPUTE) -> None:
         sizes = ledger.sizes
-        if aside:
-            ledger.aside.add(len(sizes))
+        if stream:
+            ledger.streams[len(sizes)] = stream
         self.ledger = ledger
         self.nbytes = nbytes
         self.ident = len(sizes)

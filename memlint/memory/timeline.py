@@ -36,10 +36,12 @@ class Events(NamedTuple):
     step_begins: int
     has_first: bool
     """A first step was recorded before the optimizer states."""
-    aside: frozenset[int] = frozenset()
-    """Blocks of another stream's pool."""
+    streams: Mapping[int, int] = {}  # a default that nothing changes
+    """The stream of each block that is not the computation's."""
     lag: int = 0
-    """Freed blocks of that pool that cannot be used yet."""
+    """Freed all-gathers that cannot be used yet."""
+    empties: bool = False
+    """The cache is emptied after loading."""
 
 
 class Peak(NamedTuple):
@@ -57,7 +59,7 @@ class NotUniform(Exception):
 class _Allocate(NamedTuple):
     size: int
     component: str
-    aside: bool
+    stream: int
 
 
 class _Free(NamedTuple):
@@ -88,7 +90,7 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     sizes: list[int] = [0]
     components: list[str] = [""]
     phases: list[tuple[int, str]] = []
-    aside: set[int] = set()
+    streams: dict[int, int] = {}
     names: dict[str, dict[int, list[int]]] = {phase: defaultdict(list) for phase in counts}
     marks: dict[str, int] = {}
     repeated = _repeated(runs)
@@ -109,8 +111,8 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                     stream.append(ident)
                     sizes.append(step.size)
                     components.append(step.component)
-                    if step.aside:
-                        aside.add(ident)
+                    if step.stream:
+                        streams[ident] = step.stream
                 else:
                     owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
                     blocks = names[step.phase][owner]
@@ -119,7 +121,7 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                     stream.append(-blocks[step.ordinal])
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
     first = any(run.phase.startswith(FIRST) for run in runs)
-    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, first, frozenset(aside), ledger.lag)
+    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, first, streams, ledger.lag, ledger.empties)
 
 
 def _repeated(runs: list[_Run]) -> dict[int, list[_Allocate | _Free]]:
@@ -165,7 +167,7 @@ def _decode(ledger: Ledger) -> tuple[list[_Run], dict[str, dict[int, int]]]:
             if event > 0:
                 born[event] = (phase, layer, seen[layer])
                 seen[layer] += 1
-                steps.append(_Allocate(ledger.sizes[event], ledger.components[event], event in ledger.aside))
+                steps.append(_Allocate(ledger.sizes[event], ledger.components[event], ledger.streams.get(event, 0)))
             else:
                 since, owner, ordinal = born[-event]
                 relative = layer >= 0 and owner >= 0

@@ -12,9 +12,12 @@ from collections.abc import Callable
 
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
+from memlint.memory.sharding import Sharding
+from memlint.memory.tensor import COMPUTE, GATHER, REDUCE, Parameter, Sink, Storage, Tensor
 
 ROOT = -1
+
+NORM_BUFFER = 250_000_000
 
 
 class Units:
@@ -34,6 +37,8 @@ class Units:
         """FSDP2: the last reduce-scatter's input, which lives until the next unit's."""
         self.unsharded: dict[int, Storage] = {}
         """Whole gradients of a unit that earlier micro-batches left behind where they are not synchronised."""
+        self.external: list[Storage] = []
+        """ZeRO-3: the head's weights where a fused loss reads them outside of the head's own forward."""
         self.trailing: list[Storage] = []
         """ZeRO-3: blocks before the last that are still gathered when backward begins."""
         self.frozen: frozenset[int] = frozenset()
@@ -45,6 +50,8 @@ class Units:
         """A unit's forward begins: its weights are gathered."""
         if unit in self.gathered or unit not in self.parameters:
             return
+        if unit == ROOT and not self.external:
+            self._fetch_external()
         arrived = self._gather(unit)
         if self.setup.sharding.copies_out:
             self.result.clear()
@@ -52,6 +59,16 @@ class Units:
             self.result.append(arrived)
         else:
             self.gathered[unit] = arrived
+
+    def _fetch_external(self) -> None:
+        """A weight that is read while another module's forward runs becomes that module's external parameter: here the whole model's,
+        which has it fetched before its forward and released after its backward (DeepSpeed 0.19 `parameter_offload.py`,
+        `ZeROOrderedDict`)."""
+        if self.setup.sharding.strategy != "zero3" or self.setup.logits != "fused":
+            return
+        tables = [p for p in self.parameters[ROOT] if p.kind == "embedding"]
+        heads = tables if self.setup.tied else [p for p in self.parameters[ROOT] if p.kind == "linear"]
+        self.external = [Storage(self.machine.ledger, p.numel * p.itemsize, "communication", GATHER) for p in heads[-1:]]
 
     def past_embedding(self) -> None:
         """ZeRO-3 fetches and releases module by module: the embedding's weights go before the first block."""
@@ -106,12 +123,12 @@ class Units:
 
     def _gather(self, unit: int) -> Storage:
         """The result of an all-gather, in the dtype the weights are used in."""
-        return Storage(self.machine.ledger, self._bytes(unit), "communication", aside=True)
+        return Storage(self.machine.ledger, self._bytes(unit), "communication", GATHER)
 
     def _weights(self, unit: int) -> Storage:
         """The unit's weights where they are copied out of the all-gather's result, one tensor each."""
-        aside = self.setup.sharding.strategy == "zero3"
-        return Storage(self.machine.ledger, self._bytes(unit), "communication", aside=aside)
+        stream = GATHER if self.setup.sharding.strategy == "zero3" else COMPUTE
+        return Storage(self.machine.ledger, self._bytes(unit), "communication", stream)
 
     def _bytes(self, unit: int) -> int:
         members = self.parameters[unit]
@@ -126,6 +143,7 @@ class Units:
         """The end of backward: everything gathered is freed, hooks are dropped, what was accumulated whole is reduced."""
         ledger = self.machine.ledger
         self.gathered.pop(ROOT, None)
+        self.external.clear()
         self.reducing.clear()
         for inputs in self.kept_inputs:
             ledger.enter("release", inputs.layer)
@@ -211,16 +229,21 @@ class Units:
         del zeros
         if unit in self.unsharded:
             return
-        wide = Storage(m.ledger, total * reduce, "communication", aside=True) if reduce != own else None
+        wide = Storage(m.ledger, total * reduce, "communication", REDUCE) if reduce != own else None
         self._share(members)
         del flat, wide
 
     def _partition(self, parameter: Parameter) -> None:
-        """ZeRO-3: the gradient moves to the bucket; a full bucket is copied once more (interleaved by rank) and scattered."""
+        """ZeRO-3: the gradient moves to the bucket, unless it is larger than that; a full bucket is copied once more (interleaved by
+        rank) and scattered (`stage3.py`, `__add_grad_to_ipg_bucket`; `coalesced_collectives.py`). With an offloaded optimizer the norm
+        of each part is taken in float64, `NORM_BUFFER` elements at a time (`_constant_buffered_norm2`)."""
+        ledger, sharding = self.machine.ledger, self.setup.sharding
         parameter.grad = None
-        bucket = min(parameter.numel, self.setup.sharding.reduce_bucket or parameter.numel)
-        Storage(self.machine.ledger, bucket * parameter.itemsize, "communication", aside=True)
-        parameter.grad = Tensor(Storage(self.machine.ledger, 0), 0, parameter.itemsize)
+        flat = Storage(ledger, parameter.numel * parameter.itemsize, "communication", REDUCE)
+        if sharding.offload_optimizer:
+            Storage(ledger, min(sharding.share(parameter.numel), NORM_BUFFER) * 8, "communication", REDUCE)
+        del flat
+        parameter.grad = Tensor(Storage(ledger, 0), 0, parameter.itemsize)
 
     def _share(self, members: list[Parameter]) -> None:
         """This rank's part of the gradients, in the dtype of the shards; on the host when the parameters rest there."""
@@ -229,7 +252,7 @@ class Units:
             if parameter.grad is not None and parameter.grad.numel != parameter.numel:
                 continue
             size = max(parameter.itemsize, self.setup.stored_itemsize) if parameter.kind != "adapter" else parameter.itemsize
-            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel), size, aside=True)
+            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel), size, REDUCE)
 
 
 def on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
@@ -239,10 +262,10 @@ def on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
     sink.on_grad = action
 
 
-def share_of(m: Machine, parameter: Parameter, share: int, itemsize: int, aside: bool = False) -> None:
+def share_of(m: Machine, parameter: Parameter, share: int, itemsize: int, stream: int = COMPUTE) -> None:
     """Replace a full gradient by this rank's share of it (FSDP allocates it on the reduce-scatter's stream)."""
     before, m.ledger.component = m.ledger.component, "gradients"
-    parameter.grad = Tensor(Storage(m.ledger, share * itemsize, aside=aside), share, itemsize)
+    parameter.grad = Tensor(Storage(m.ledger, share * itemsize, "", stream), share, itemsize)
     m.ledger.component = before
 
 
@@ -264,6 +287,8 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
         _flatten(m, groups)
         if sharding.leaves_apart:
             units.frozen = frozenset(unit for unit, members in groups.items() if any(p.node is None for p in members))
+    if sharding.strategy == "zero3" and not sharding.built_sharded:
+        _move_whole(m, groups, sharding)
     if sharding.strategy == "zero3" and not sharding.shards_weights:  # one rank gathers nothing (`NoGatherHandle`)
         for parameter in parameters:
             if parameter.node is not None:
@@ -280,6 +305,23 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
     elif sharding.strategy == "zero3":
         m.ledger.lag = 1
     return units
+
+
+def _move_whole(m: Machine, groups: dict[int, list[Parameter]], sharding: Sharding) -> None:
+    """ZeRO-3 of a model that was not built sharded: the engine moves all of it to the card, then partitions one parameter after the
+    other, and empties the cache (DeepSpeed 0.19 `engine.py` `_configure_distributed_model`; `zero/utils.py` `defragment`). Here: what of
+    each parameter is not this rank's."""
+    rest = []
+    for unit in sorted(groups, key=lambda unit: (unit == ROOT, unit)):
+        m.ledger.enter("load", unit)
+        rest += [Storage(m.ledger, (p.numel - sharding.share(p.numel)) * p.itemsize, "weights") for p in groups[unit]]
+    rest.reverse()
+    for unit in sorted(groups, key=lambda unit: (unit == ROOT, unit)):
+        m.ledger.enter("load", unit)
+        for _ in groups[unit]:
+            rest.pop()
+    m.ledger.enter("load")
+    m.ledger.empties = True
 
 
 def _flatten(m: Machine, groups: dict[int, list[Parameter]]) -> None:

@@ -18,6 +18,9 @@ REPEATS_KV_FLASH = frozenset({"mistral", "mixtral", "phi3", "qwen2", "qwen2_moe"
 
 NEWEST_TORCH = (2, 13)
 
+OWN_MODELS = ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "nanogpt")
+"""Frameworks with model classes of their own."""
+
 OWN_LOOPS = {"pytorch", "peft_method_comparison", "accelerate", "torchao_benchmark"}
 """Loops that keep a name (`outputs`) bound to the model's output during backward."""
 
@@ -44,6 +47,8 @@ class Stack(NamedTuple):
     uses_accelerate: bool
     pads: bool
     """The loop pads a batch to its longest sample and passes an attention mask."""
+    names_embedding: bool
+    """A local variable of the model (`inputs_embeds`, `embedding_output`) holds the embedding's result until the stack has run."""
     eager_only: frozenset[str]
     wide_dropout_masks: bool
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
@@ -101,7 +106,8 @@ def stack_of(run: TrainingRun) -> Stack:
         sdpa_by_default=modern,
         keeps_outputs=name in OWN_LOOPS or (transformers < (4, 36) and name not in ("litgpt", "fsdp_qlora")),
         uses_accelerate=name in ACCELERATE_TRAINERS and transformers >= (4, 30),
-        pads=name not in ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "fsdp_qlora", "nanogpt"),
+        pads=name not in (*OWN_MODELS, "fsdp_qlora"),
+        names_embedding=name not in OWN_MODELS,
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
         bnb_keeps_input=_keeps_input(name, versions),
