@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from memlint.memory import ops
-from memlint.memory.families.megatron import no_head
 from memlint.memory.families.model import Model
 from memlint.memory.linear import Linear, matmul_weight
 from memlint.memory.machine import Machine
@@ -27,7 +26,7 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
     if model.loss is not None:
         return [model.loss(m, hidden)]
     if model.head is None:
-        return [no_head(m, hidden)]
+        return [_sent_on(m, hidden)]
     if setup.objective in POOLED:
         return [_pooled(m, model, hidden)]
     if model.head_linear is None:
@@ -41,6 +40,16 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
         return [_recomputed_chunks(m, setup, model, hidden)]
     # The forward frame of the model holds the hidden states until the loss is there, but not the logits.
     return _full(m, setup, model, _returned(m, setup, model.head(m, hidden)))
+
+
+def _sent_on(m: Machine, hidden: Tensor) -> Tensor:
+    """What a stage without the head does with its result: sends it on, and receives a gradient of its size."""
+    numel, itemsize = hidden.numel, hidden.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return (m.new(numel, itemsize),)
+
+    return m.tape.record(m.new(1, FP32), (hidden,), rule)
 
 
 def _returned(m: Machine, setup: Setup, logits: Tensor) -> Tensor:

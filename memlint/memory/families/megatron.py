@@ -306,13 +306,3 @@ def _adapted(m: Machine, out: Tensor, x: Tensor, pair: tuple[Parameter, ...], ra
     if not pair:
         return out
     return ops.add(m, out, ops.scale(m, _linear(m, _linear(m, x, pair[0], fin, rank), pair[1], rank, fout)))
-
-
-def no_head(m: Machine, hidden: Tensor) -> Tensor:
-    """What a stage without the head does with its result: sends it on, and receives a gradient of its size."""
-    numel, itemsize = hidden.numel, hidden.itemsize
-
-    def rule(g: Tensor) -> Grads:
-        return (m.new(numel, itemsize),)
-
-    return m.tape.record(m.new(1, FP32), (hidden,), rule)
