@@ -16,7 +16,7 @@ from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision_language import text_of
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
-from memlint.memory.tensor import FP32, HALF, Grads, Parameter, Storage, Tensor
+from memlint.memory.tensor import FP32, HALF, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
 
 UNGATED = frozenset({"gelu", "relu", "gelu_new"})
