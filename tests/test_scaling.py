@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_the_table_has_a_row_for_each_strategy(document: Path, capsys: pytest.Ca
     assert cells(text, "FSDP2, parameters on the CPU")[0] == "–"
     # float32 masters and moments: 12 bytes per parameter of the partition beside 2 for all of them
     assert float(cells(text, "ZeRO-2")[2]) > (2 + (12 + 4) / 8) * PARAMETERS / GIB
+
+
+def test_programs_get_bytes(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--isolated", "--gpu", "h100-80gb", "--gpus", "1,2", "--format", "json", str(document)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["gpus"]) == ("memlint.scaling.v1", [1, 2])
+    (one,) = found["runs"]
+    assert one["model"] == "meta-llama/Llama-2-7b-hf"
+    ddp, fsdp = ({s["name"]: s["needed_bytes"] for s in one["strategies"]}[name] for name in ("DDP", "FSDP2"))
+    assert ddp[0] == fsdp[0] > 8 * PARAMETERS  # on one GPU nothing is divided
+    assert ddp[1] > 10 * PARAMETERS > fsdp[1]  # DDP's buckets are a second copy of the gradients
 
 
 def test_the_chart_marks_the_card(document: Path, capsys: pytest.CaptureFixture[str]) -> None:

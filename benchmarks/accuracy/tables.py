@@ -20,8 +20,14 @@ CLASSES: tuple[tuple[str, Callable[[Result], bool]], ...] = (
     ("device A", lambda r: _is(r, "device")),
     ("all tier A", lambda r: r.case.tier == "A"),
     ("all tier B", lambda r: r.case.tier == "B"),
+    ("fms, 2 and 4 GPUs", lambda r: r.case.group == "fms" and not _single(r)),
+    ("sharded families", lambda r: r.case.group in SHARDED and (r.case.group != "fms" or not _single(r))),
 )
 """The classes for which targets are set."""
+
+
+SHARDED = ("fsdpqlora", "fms", "torchtune", "titan", "stas", "simumax")
+"""The families whose jobs of several GPUs have a target of their own, all together (torchtune's rows of one GPU are among them)."""
 
 
 def _is(result: Result, metric: str) -> bool:

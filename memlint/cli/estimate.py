@@ -38,6 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     session = Session(configs(options), lambda settings: layer(settings)._replace(hf=options.hf), texts)
     inputs = gather(paths, session)
     answers: list[Answer] = []
+    scaled: list[Assessment] = []
     errors: list[ReadError] = []
     for path in inputs.files:
         found = session.read(path)
@@ -46,10 +47,9 @@ def run(arguments: Sequence[str]) -> int:
         if not counts:
             answers += [answer(assessment) for assessment in assessed]
             continue
-        for assessment in assessed:
-            _scale(assessment, counts, options.format)
+        scaled += assessed
     if counts:
-        sys.stderr.writelines(f"{error_line(error, for_stream(sys.stderr))}\n" for error in errors)
+        _scale(scaled, counts, options.format, errors)
         return 2 if errors else 0
     for name, file in options.format or [("full", None)]:
         style = Style() if file else for_stream(sys.stdout)
@@ -90,17 +90,25 @@ def _counts(arguments: Sequence[str]) -> tuple[tuple[int, ...], list[str]]:
     return counts, kept
 
 
-def _scale(assessment: Assessment, counts: Sequence[int], formats: Sequence[tuple[str, str | None]]) -> None:
-    """Print what each of so many GPUs needs, for each strategy: a chart, or a table in Markdown."""
+def _scale(
+    assessments: Sequence[Assessment], counts: Sequence[int], formats: Sequence[tuple[str, str | None]], errors: Sequence[ReadError]
+) -> None:
+    """Print what each of so many GPUs needs, for each strategy: a chart, a table in Markdown, or JSON."""
     from memlint.report import scaling
     from memlint.scaling import scaled
 
-    rows = scaled(assessment, counts)
-    for name, file in formats or [("full", None)]:
-        if name == "markdown":
-            text = scaling.table(assessment, counts, rows)
+    runs = [(assessment, scaled(assessment, counts)) for assessment in assessments]
+    formats = formats or [("full", None)]
+    if all(name != "json" for name, _ in formats):
+        sys.stderr.writelines(f"{error_line(error, for_stream(sys.stderr))}\n" for error in errors)
+    for name, file in formats:
+        if name == "json":
+            text = scaling.document(runs, counts, errors)
+        elif name == "markdown":
+            text = "".join(scaling.table(assessment, counts, rows) for assessment, rows in runs)
         else:
-            text = scaling.chart(assessment, counts, rows, Style() if file else for_stream(sys.stdout))
+            style = Style() if file else for_stream(sys.stdout)
+            text = "".join(scaling.chart(assessment, counts, rows, style) for assessment, rows in runs)
         if file:
             write_file(file, text)
         else:

@@ -1,16 +1,42 @@
-"""Memory per GPU against the number of GPUs: a chart in the terminal, a table in Markdown."""
+"""Memory per GPU against the number of GPUs: a chart in the terminal, a table in Markdown, JSON for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from memlint.assess import Assessment
+from memlint.report.json import dump
 from memlint.report.style import Style
 from memlint.report.text import GIB, code, markdown, plain
 from memlint.scaling import Row
+from memlint.source import ReadError
 
 COLUMNS = 40
 """Width of a bar at its longest."""
+
+
+def document(
+    runs: Iterable[tuple[Assessment, Sequence[Row]]], counts: Sequence[int], errors: Iterable[ReadError]
+) -> str:
+    """`memlint.scaling.v1`: for each run and strategy the bytes that each GPU needs, in the order of `gpus`; null where unknown."""
+    found = {
+        "schema": "memlint.scaling.v1",
+        "gpus": list(counts),
+        "runs": [
+            {
+                "path": assessment.run.path,
+                "line": assessment.run.span.line,
+                "model": assessment.run.value("model.id"),
+                "gpu": assessment.gpu.name if assessment.gpu else None,
+                "capacity_bytes": assessment.gpu.capacity_bytes if assessment.gpu else None,
+                "why_not": assessment.why_not or None,
+                "strategies": [{"name": row.strategy, "needed_bytes": list(row.needed)} for row in rows],
+            }
+            for assessment, rows in runs
+        ],
+        "errors": [{"path": error.path, "line": error.line, "message": error.message} for error in errors],
+    }
+    return dump(found)
 
 
 def chart(assessment: Assessment, counts: Sequence[int], rows: Sequence[Row], style: Style) -> str:
