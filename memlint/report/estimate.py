@@ -83,6 +83,7 @@ def _estimate_object(estimate: Estimate) -> dict[str, Any]:
         "required_bytes": _interval_object(estimate.required),
         "peak_reserved_bytes": _interval_object(estimate.reserved),
         "device_bytes": _interval_object(estimate.device),
+        "host_bytes": _interval_object(estimate.host_bytes) if estimate.host_bytes else None,
         "peak_phase": estimate.peak_phase,
         "components": dict(estimate.components),
         "timeline": [{"phase": i.phase, "peak_bytes": i.peak_bytes, "components": dict(i.components)} for i in estimate.timeline],
@@ -115,6 +116,8 @@ def _run(answer: Answer, style: Style) -> list[str]:
     lines += ["", f"  {style.bold('Peak')} in {estimate.peak_phase.replace('_', ' ')}"]
     lines += [f"    {row}" for row in component_rows(estimate, style)]
     lines += [f"    {name:<17}{interval(amount, style)}  {style.dim(why)}" for name, amount, why in _four_numbers(estimate)]
+    if estimate.host_bytes and _uses_host(assessment):
+        lines.append(f"    {'host':<17}{interval(estimate.host_bytes, style)}  {style.dim(HOST)}")
     gpu = assessment.gpu
     room = gpu.capacity_bytes - estimate.components.get("context", 0) if gpu else None
     lines += ["", f"  {style.bold('One step')}", *(f"    {row}" for row in timeline_rows(estimate, room, style))]
@@ -128,6 +131,16 @@ def _run(answer: Answer, style: Style) -> list[str]:
     if estimate.assumptions:
         lines += ["", f"  {style.bold('Assumed')}", *(f"    - {plain(text)}" for text in estimate.assumptions)]
     return lines
+
+
+HOST = "memory of one node, its data loaders not included"
+
+
+def _uses_host(assessment: Assessment) -> bool:
+    """Host memory is a question: several processes load the model, or states rest there."""
+    value = assessment.run.value
+    offloads = any(value(f"parallel.offload_{what}", "none") != "none" for what in ("params", "optimizer"))
+    return offloads or int(value("parallel.gpus", 1) or 1) * int(value("parallel.nodes", 1) or 1) > 1
 
 
 def _promise(plan: Sequence[Planned]) -> str:
@@ -223,6 +236,8 @@ def _run_markdown(answer: Answer) -> str:
     lines += ["| Component | At the peak |", "|---|---:|"]
     lines += [f"| {name} | {size(count)} |" for name, count in components(estimate)]
     lines += [f"| **{name}** | {interval(value, style)} |" for name, value, _ in _four_numbers(estimate)]
+    if estimate.host_bytes and _uses_host(assessment):
+        lines.append(f"| **host** ({HOST}) | {interval(estimate.host_bytes, style)} |")
     if answer.verdicts:
         lines += ["", "| Card | Usable | Verdict |", "|---|---:|---|"]
         lines += [
