@@ -7,6 +7,7 @@ from itertools import islice, product
 
 from memlint.facts import Fact, Status, TrainingRun, fixed
 from memlint.gpus.gpu import Gpu
+from memlint.memory.media import media_of
 from memlint.memory.versions import stack_of, states_transformers
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
@@ -31,6 +32,8 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
             together[fact.decided_by or key].append(key)
     run = run.with_facts(decided) if decided else run
     options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
+    options += _references(run)
+    options += _lengths(run, architecture)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
@@ -50,6 +53,8 @@ def bounded_over(variants: list[TrainingRun]) -> list[str]:
             continue
         if key == "framework.versions":
             sentences.append(PACKED_EXPERTS)
+        elif key == "batch.sequence_length" and "None" in values:
+            continue  # `setup` says what it takes
         else:
             sentences.append(f"{key} may be {' or '.join(values)}: the estimate is bounded over all of them")
     return sentences
@@ -72,7 +77,18 @@ def _adapters(run: TrainingRun) -> list[list[dict[str, Any]]]:
     if not _unknown(run, "adapter.method"):
         return []
     packed = {"quantization.method": "bnb_4bit"} if _unknown(run, "quantization.method") else {}
-    return [[{"adapter.method": "none"}, {"adapter.method": "lora", **packed}]]
+    whole, low_rank = {"adapter.method": "none"}, {"adapter.method": "lora", **packed}
+    if _unknown(run, "reference_model"):  # with an adapter the base is the reference
+        whole["reference_model"], low_rank["reference_model"] = "copy", "none"
+    return [[whole, low_rank]]
+
+
+def _references(run: TrainingRun) -> list[list[dict[str, Any]]]:
+    """Whether a second model that was not understood is on the card: a copy of the first, or none; with an adapter rarely one."""
+    if not _unknown(run, "reference_model") or _unknown(run, "adapter.method"):
+        return []
+    kinds = ("copy", "none") if run.value("adapter.method", "none") == "none" else ("none", "copy")
+    return [[{"reference_model": kind} for kind in kinds]]
 
 
 def _frozen(run: TrainingRun) -> list[list[dict[str, Any]]]:
@@ -93,6 +109,15 @@ def _experts(run: TrainingRun, architecture: Architecture) -> list[list[dict[str
         return []
     versions = run.value("framework.versions") or {}
     return [[{}, {"framework.versions": {**versions, "transformers": "4.57"}}]]
+
+
+def _lengths(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:
+    """Texts whose length nothing states: up to the model's limit, which is what is expected, and as short as a text can be."""
+    stated = any(_known(run, key) for key in ("batch.sequence_length", "batch.sequence_length_max"))
+    media = media_of(run.value)
+    if stated or media.latent_tokens + media.text_tokens or not architecture.max_positions:
+        return []
+    return [[{}, {"batch.sequence_length": 1}]]
 
 
 def _unknown(run: TrainingRun, key: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memlint.facts import TrainingRun, fixed
+from memlint.facts import TrainingRun, fixed, unknown
 from memlint.gpus import find
 from memlint.memory import allocator, expandable
 from memlint.memory.estimate import estimate
@@ -199,6 +199,19 @@ def test_a_reference_model_is_a_second_copy_of_the_weights() -> None:
     dpo = FULL | {"objective": "dpo", "parallel.gpus": 1, "parallel.strategy": "none"}
     with_copy, without = (estimated(dpo | {"reference_model": kind}) for kind in ("copy", "precomputed"))
     assert peak(with_copy, "load")["weights"] - peak(without, "load")["weights"] == pytest.approx(2 * LLAMA_2_7B, abs=1 << 20)
+
+
+def test_an_unknown_reference_is_bounded_by_both() -> None:
+    """A script that decides about its reference by means that were not understood: as much as with a copy, as little as without."""
+    dpo = FULL | {"objective": "dpo", "parallel.gpus": 1, "parallel.strategy": "none"}
+    with_copy, without = (estimated(dpo | {"reference_model": kind}) for kind in ("copy", "none"))
+    facts = {key: fixed(value) for key, value in dpo.items()} | {"reference_model": unknown("args.ref is not known here")}
+    architecture = lookup("meta-llama/Llama-2-7b-hf").architecture
+    assert architecture is not None
+    found = estimate(TrainingRun("test", Span("test", 1), facts), architecture, None).allocated
+    assert found.expected == with_copy.allocated.expected
+    assert (found.low, found.high) == (without.allocated.low, with_copy.allocated.high)
+    assert found.high - found.low > 2 * LLAMA_2_7B
 
 
 def test_hybrid_sharding_divides_within_a_node() -> None:
