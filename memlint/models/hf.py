@@ -19,16 +19,16 @@ MAX_LAYERS = 1024
 """No model is deeper; a configuration that says so is not built."""
 
 MAPPINGS = (
-    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
     "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
-    "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
     "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
     "MODEL_MAPPING_NAMES",
 )
-"""The class that a model type is trained as: the first mapping of `models/auto/modeling_auto.py` that has it (multimodal types are not
-in the first two)."""
+"""The class that a model type is trained as: the first mapping of `models/auto/modeling_auto.py` that has it. Decoders alone of
+encoder-decoders, and encoders used as decoders, are among the causal ones; multimodal types are not in the first three."""
 
 
 class NotInstalled(Exception):
