@@ -1,9 +1,10 @@
-"""Lists the keys of configuration files that memlint's dialects never look at, the frequent ones first.
+"""Lists the keys of configuration files that memlint's dialects do not understand yet, by reason.
 
     python tools/unread_keys.py DIR ... [--dialect axolotl] [--all]
 
-Keys whose topic has nothing to do with GPU memory (logging, saving, data sets, learning rates, tokens, services) are left out
-unless `--all`. What remains is either harmless or not yet understood: the work that a framework's new keys make.
+`tools/key_topics.yaml` sorts keys that no dialect looks at: those that have nothing to do with GPU memory, and those that have, each
+kind with its reason. Printed are the second kind, and every key that is sorted nowhere: the work that a framework's new keys make. Exit
+status 1 when there is such a key. `--all` lists the first kind, too.
 """
 
 from __future__ import annotations
@@ -11,85 +12,115 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+import yaml
 
 from memlint import defaults
-from memlint.dialects import by_name, recognise
+from memlint.dialects import by_name, read_native, recognise
 from memlint.dialects.context import Context, first_document
 from memlint.facts import Fact
 from memlint.project import Project
-from memlint.read.document import Document, MappingNode, flatten
-from memlint.read.interpolate import interpolated
+from memlint.read.document import Document, MappingNode
 from memlint.source import ReadError, read
 
-HARMLESS = re.compile(
-    r"(?:^|[._])(?:output|out|save\w*|log\w*|report|run|wandb|swanlab|mlflow|comet|tensorboard|otel\w*|hub|push|seed|data\w*|train_files?"
-    r"|train_on\w*|train_dataset|val_files?|test_datasets|learning|lr\w*|loraplus|warmup\w*|weight_decay|wd|adam\w*|betas?|eps\w*|momentum"
-    r"|max_steps|num_\w*epochs?|epochs?|max_tokens|min_lr|cosine\w*|scheduler\w*|resume\w*|token\w*|special\w*|chat\w*|template|prompt\w*"
-    r"|system|plot\w*|overwrite\w*|report_to|trust\w*|revision|license|strict|shuffle\w*|split\w*|ddp_timeout|num_workers|workers|preprocess\w*"
-    r"|description|name|tags|metric\w*|profil\w*|device|debug|auto_resume\w*|hf_\w*|_target_|project_name|experiment_name|metadata"
-    r"|main_process\w*|machine_rank|rdzv\w*|same_network|tpu\w*|downcast_bf16|main_training_function|steps_per_print|wall_clock\w*"
-    r"|gradient_clipping|max_grad_norm|clip\w*|loss_scale\w*|hysteresis|initial_scale\w*|min_loss_scale|temperature|top_[pk]|remove_unused\w*"
-    r"|early_stopping\w*|eval_steps|evals_per_epoch|load_best\w*|watchdog\w*|interval|max_samples|max_new_tokens|generat\w*|state_dict_type"
-    r"|compute_environment|do_train|gpu_ids|enable_cpu_affinity|exp_manager|callbacks|accelerator|inference|server|web_\w+|port|init_method\w*"
-    r"|\w*_init_method\w*|use_scaled_init_method|norm_type|normalization|position_embedding_type|rotary\w*|benchmark|monitor|checkpoint\w*"
-    r"|quantizer|loss_fn|\w*kd_ratio|kl_coeff|\w*_coef|\w*_coeff|gamma|lam|alpha|\w*_alpha|curriculum\w*|streaming\w*|compression_training|autotuning"
-    r"|prescale_gradients|bias_correction|cuda_aware|freeze_step|max_coeff|min_coeff|factor_\w+|steps|train_iters|eval_iters|max_iters"
-    r"|initial_validation|final_validation|sample_backend|model_author|use_rslora|use_loftq|rl_coef|advantage_estimator|vllm_server\w*|num_threads"
-    r"|fault_tolerance|comm|amp_init_scale|native_amp\w*|seq_len_interpolation\w*|speech_encoder|modality_adapter|audio_\w+|collate_fn|username"
-    r"|password|share|s3_checkpointing|dist_ckpt\w*|kl_ctrl|pf_ppo|use_pf_ppo|multi_turn|hybrid_engine|nccl_timeout|freeze_step|model_class"
-    r"|processor_type|with_tracking|keep_last_n\w*|local_step_scaler)"
-    r"(?:$|[._])",
-    re.IGNORECASE,
-)
+TOPICS = Path(__file__).with_name("key_topics.yaml")
+
+COPYING = frozenset({"llama_factory", "trl_yaml", "ms_swift", "ms_swift_ray", "open_instruct", "accelerate"})
+"""Dialects that look through all arguments before they read any: that a fact was looked at says nothing there."""
 
 
-class Recorded(dict[str, Fact]):
+class Topic(NamedTuple):
+    """Keys of one kind. A pattern without a dot stands for any part of a path, one with a dot for the whole path."""
+
+    why: str
+    keys: tuple[str, ...]
+    dialects: frozenset[str]
+    """Empty for all."""
+
+    def holds(self, dialect: str, path: str) -> bool:
+        """Whether a key is of this kind."""
+        if self.dialects and dialect not in self.dialects:
+            return False
+        parts = path.lower().replace("--", "").replace("-", "_").split(".")
+        whole = ".".join(parts)
+        return any(
+            fnmatchcase(whole, pattern) if "." in pattern else any(fnmatchcase(part, pattern) for part in parts)
+            for pattern in self.keys
+        )
+
+
+def topics(kind: str) -> list[Topic]:
+    """The topics of one kind: `irrelevant` or `open`."""
+    rows = yaml.safe_load(TOPICS.read_text(encoding="utf-8"))[kind]
+    return [Topic(row["why"], tuple(row["keys"]), frozenset(row.get("dialects", ()))) for row in rows]
+
+
+class Watched(Fact):
+    """A fact that remembers that its value was looked at, wherever it was copied to."""
+
+    looked_at: ClassVar[set[int]] = set()
+
+    @property
+    def value(self) -> Any:
+        """The value; noted."""
+        Watched.looked_at.add(id(self))
+        return self[0]
+
+
+class Asked(dict[str, Fact]):
     """Native facts that remember which of them were asked for."""
 
     def __init__(self, facts: dict[str, Fact]) -> None:
         super().__init__(facts)
-        self.asked: set[str] = set()
+        self.names: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
-        self.asked.add(key)
+        self.names.add(key)
         return super().get(key, default)
 
     def __getitem__(self, key: str) -> Fact:
-        self.asked.add(key)
+        self.names.add(key)
         return super().__getitem__(key)
 
 
 def known_arguments() -> frozenset[str]:
-    """The arguments of the HF dataclasses that have recorded defaults: the shared dialects read those from a copy."""
-    data = json.loads((Path(defaults.__file__).parent / "transformers.json").read_text())["classes"]
-    trl = json.loads((Path(defaults.__file__).parent / "trl.json").read_text())["classes"]
-    return frozenset(field for fields in (*data.values(), *trl.values()) for field in fields)
+    """The arguments of the HF dataclasses that have recorded defaults."""
+    data = [json.loads((Path(defaults.__file__).parent / f"{name}.json").read_text()) for name in ("transformers", "trl")]
+    return frozenset(field for file in data for fields in file["classes"].values() for field in fields)
 
 
 def unread(document: Document, dialect_name: str, root: Path) -> Iterator[str]:
-    """The dotted paths of a document that its dialect did not ask for; of a block that is read whole, none."""
+    """The dotted paths of leaves that its dialect did not look at."""
     dialect = by_name(dialect_name)
-    native = flatten(document)
-    native = interpolated(native) if dialect.INTERPOLATES else native
-    recorded = Recorded(native)
-    project = Project(root)
-    facts = dialect.facts(recorded, Context(path=document.path, project=project))
-    arguments = known_arguments()
+
+    def context() -> Context:
+        return Context(path=document.path, project=Project.around(str(root)))
+
+    native = read_native(document, dialect, context())
+    watched = {path: Watched(*fact) for path, fact in native.items()}
+    asked = Asked(dict(watched))
+    Watched.looked_at = set()
+    facts = dialect.facts(asked, context())
+    looked_at, arguments = Watched.looked_at, known_arguments() if dialect_name in COPYING else frozenset()
     for path, fact in native.items():
-        parents = [path[:index] for index, character in enumerate(path) if character == "."]
-        read_whole = any(parent in recorded.asked for parent in parents)
         container = isinstance(fact.value, (dict, list)) or bool(re.search(r"\.\d+(?:\.|$)", path))
-        known = path in recorded.asked or path.partition(".")[0] in arguments
-        if known or read_whole or container or (fact.known and fact.value is None):
+        above = [watched[path[:at]] for at, character in enumerate(path) if character == "." and path[:at] in watched]
+        read_whole = any(id(parent) in looked_at and isinstance(parent[0], dict) for parent in above)
+        if container or (fact.known and fact.value is None) or path in asked.names or path.partition(".")[0] in arguments:
             continue
-        # a dialect may have read it from a copy: then the facts are others without it
-        rest = {name: other for name, other in native.items() if name != path}
-        if dialect.facts(rest, Context(path=document.path, project=project)) == facts:
-            yield path
+        if dialect_name in COPYING:
+            rest = {name: other for name, other in native.items() if name != path}
+            if dialect.facts(rest, context()) != facts:
+                continue
+        elif id(watched[path]) in looked_at or read_whole:
+            continue
+        yield path
 
 
 def documents(root: Path) -> Iterator[Document]:
@@ -104,8 +135,31 @@ def documents(root: Path) -> Iterator[Document]:
                 yield document
 
 
-def main() -> None:
-    """Print the keys that no dialect asked for, most frequent first."""
+class Sorted(NamedTuple):
+    """The unread keys of one dialect: those of open topics by reason, those of no topic, the others."""
+
+    open: dict[str, Counter[str]]
+    unsorted: Counter[str]
+    irrelevant: Counter[str]
+
+
+def sort(dialect: str, keys: Counter[str]) -> Sorted:
+    """Unread keys by topic; an open topic wins over one that is irrelevant."""
+    result = Sorted({}, Counter(), Counter())
+    matters, rest = topics("open"), topics("irrelevant")
+    for path, count in keys.items():
+        topic = next((topic for topic in matters if topic.holds(dialect, path)), None)
+        if topic is not None:
+            result.open.setdefault(topic.why, Counter())[path] += count
+        elif any(topic.holds(dialect, path) for topic in rest):
+            result.irrelevant[path] += count
+        else:
+            result.unsorted[path] += count
+    return result
+
+
+def main() -> int:
+    """Print what is not understood."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="+", type=Path)
     parser.add_argument("--dialect")
@@ -120,14 +174,21 @@ def main() -> None:
                 continue
             name = found[0].NAME
             files[name] += 1
-            counts.setdefault(name, Counter()).update(
-                path for path in unread(document, name, root) if options.all or not HARMLESS.search(path)
-            )
+            counts.setdefault(name, Counter()).update(unread(document, name, root))
+    surprises = 0
     for name in sorted(counts):
+        by_topic = sort(name, counts[name])
         print(f"{name}: {files[name]} files")
-        for path, count in counts[name].most_common():
-            print(f"  {count:4d}  {path}")
+        for why, keys in sorted(by_topic.open.items()):
+            shown = ", ".join(path for path, _ in keys.most_common(4)) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+            print(f"  not yet   {why}: {shown}")
+        for path, count in by_topic.unsorted.most_common():
+            print(f"  unsorted  {count:4d}  {path}")
+        if options.all:
+            print("  no memory " + ", ".join(sorted(by_topic.irrelevant)))
+        surprises += len(by_topic.unsorted)
+    return 1 if surprises else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -20,6 +20,7 @@ INTERPOLATES = True
 NOTE = "verl b178a3cd56 default"
 
 STRATEGIES = {"fsdp": "fsdp1", "fsdp2": "fsdp2", "megatron": "megatron"}
+_MIXED = {"bfloat16": "bf16-mixed", "float16": "fp16-mixed", "float32": "fp32"}
 _OPTIMIZERS = {
     "torch.optim.AdamW": "adamw_torch", "torch.optim.Adam": "adam", "torch.optim.SGD": "sgd",
     "bitsandbytes.optim.AdamW8bit": "adamw_bnb_8bit", "bitsandbytes.optim.PagedAdamW8bit": "paged_adamw_8bit",
@@ -58,7 +59,7 @@ def common(native: Native, model: str, engine: str, optimizer: str) -> Facts:
         "parallel.nodes": setting(native, 1, integer, "trainer.nnodes"),
         "quantization.method": default("none", NOTE),
         "optimizer.name": _optimizer(native, optimizer),
-        "precision": default("bf16-mixed", f"{NOTE}: FSDP mixed precision"),
+        "precision": setting(native, "bf16-mixed", lambda v: _MIXED[normalise("model.dtype", text(v))], f"{engine}.dtype"),
         "model.dtype": setting(native, "float32", lambda v: normalise("model.dtype", text(v)), f"{engine}.model_dtype"),
         "model.attention": setting(native, "flash_attention_2", lambda v: normalise("model.attention", text(v)),
                                     f"{model}.override_config.attn_implementation"),
@@ -66,6 +67,9 @@ def common(native: Native, model: str, engine: str, optimizer: str) -> Facts:
         "checkpointing.use_reentrant": default(False, NOTE),
         "checkpointing.offload": setting(native, False, boolean, f"{model}.enable_activation_offload"),
     }  # fmt: skip
+    whole = given(native, f"{model}.use_remove_padding", "use_remove_padding")
+    if whole is not None:
+        result["batch.padding_free"] = derive(boolean, whole)
     path = given(native, f"{model}.path", f"{model}.partial_pretrain")
     if path is not None:
         result["model.id"] = derive(text, path)

@@ -71,9 +71,6 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     fused = given(native, f"{_MODEL}.use_fused_kernels")
     if fused is not None:
         result["loss.logits"] = derive(lambda on: "fused" if boolean(on) else "full", fused)
-    whole = given(native, f"{_MODEL}.use_remove_padding")
-    if whole is not None:
-        result["batch.padding_free"] = derive(boolean, whole)
     frozen = given(native, f"{_ACTOR}.freeze_vision_tower")
     if frozen is not None:
         result["vision.trainable"] = derive(lambda on: not boolean(on), frozen)
