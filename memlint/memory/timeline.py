@@ -116,12 +116,16 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
                 else:
                     owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
                     blocks = names[step.phase][owner]
-                    if step.ordinal >= len(blocks):  # a repeated layer would free what its owner does not hold
+                    ident = blocks[step.ordinal] if step.ordinal < len(blocks) else 0
+                    if not ident:  # a repeated layer would free what its owner does not hold, or no longer holds
                         raise NotUniform
-                    stream.append(-blocks[step.ordinal])
+                    blocks[step.ordinal] = 0
+                    stream.append(-ident)
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
     first = any(run.phase.startswith(FIRST) for run in runs)
-    return Events(stream, sizes, components, phases, marks.get("states", begins), begins, first, streams, ledger.lag, ledger.empties)
+    return Events(
+        stream, sizes, components, phases, marks.get("states", begins), begins, first, streams, ledger.lag, ledger.empties
+    )
 
 
 def _repeated(runs: list[_Run]) -> dict[int, list[_Allocate | _Free]]:

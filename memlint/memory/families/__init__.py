@@ -35,11 +35,12 @@ TYPES = {
     ),
     "qwen3_5": "qwen3_5_text",
     "dit": "flux2_transformer cogvideox_transformer3d",
-    "vision": "vit deit dinov2 beit",
+    "image_classification": "vit deit dinov2 beit",
+    "dual_encoder": "clip siglip",
     "t5": "t5 mt5 umt5",
     "encoder_decoder": "bart mbart pegasus m2m_100 marian whisper",
-    "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie deberta nomic_bert layoutlm",
-    "deberta": "deberta-v2",
+    "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie nomic_bert layoutlm",
+    "deberta": "deberta deberta-v2",
     "modernbert": "modernbert",
 }
 """Page -> the model types that it describes."""

@@ -1,6 +1,7 @@
-"""DeBERTa v2 and v3: attention over content and relative positions, which every layer projects anew.
+"""DeBERTa: attention over content and relative positions, which every layer projects anew.
 
-Read in transformers 5.24 `models/deberta_v2/modeling_deberta_v2.py`.
+Read in transformers 5.24 `models/deberta_v2/modeling_deberta_v2.py` (v2 and v3) and `models/deberta/modeling_deberta.py` (v1: one
+projection without bias for query, key and value, biases of query and value added afterwards).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from memlint.memory.families.llama import LANGUAGE
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, INT64, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
@@ -82,20 +83,34 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     stage = Stage(embed, blocks, finish)
     if b.setup.objective in LANGUAGE:
         dense = b.linear("dense", hidden, hidden, bias=True)
-        last = _norm(b, "transform.LayerNorm", hidden)
+        weight, bias = b.norm("transform.LayerNorm", hidden), b.vector("transform.LayerNorm.bias", hidden)
         head = b.linear("decoder", hidden, b.setup.vocabulary, tied=words if b.setup.tied else None)
         head.bias = b.vector("decoder.bias", b.setup.vocabulary)
         act = a.activation or "gelu"
-        return Model(
-            [stage], lambda m, x: apply(m, head, last(m, parts.activation(m, apply(m, dense, x), act))), head, hidden,
-            b.setup.vocabulary, causal=False, upcasts=False,
-        )  # fmt: skip
+
+        def language(m: Machine, x: Tensor) -> Tensor:
+            x = parts.activation(m, apply(m, dense, x), act)
+            return apply(m, head, parts.layer_norm(m, x, weight, bias, hidden))
+
+        return Model([stage], language, head, hidden, b.setup.vocabulary, causal=False, upcasts=False)
     return Model([stage], classifier_of(b, a, hidden, dropout), None, hidden, b.setup.num_labels, causal=False, upcasts=False)
 
 
 def _norm(b: Builder, name: str, width: int) -> Norm:
     weight, bias = b.norm(name, width), b.vector(f"{name}.bias", width)
+    if b.model_type == "deberta":
+        return lambda m, x: _plain_norm(m, x, weight, bias, width)
     return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
+
+
+def _plain_norm(m: Machine, x: Tensor, weight: Parameter, bias: Parameter, width: int) -> Tensor:
+    """`DebertaLayerNorm` of v1: in float32, operation by operation."""
+    dtype = x.itemsize
+    x = ops.cast(m, x, FP32)
+    mean = ops.mean_last(m, x, width)
+    variance = ops.mean_last(m, ops.power(m, ops.subtract(m, x, mean)), width)
+    x = ops.mul(m, ops.subtract(m, x, mean), ops.small(m, ops.shift(m, variance)))
+    return ops.add(m, ops.mul(m, weight, ops.cast(m, x, dtype)), bias)
 
 
 def _convolution(b: Builder, hidden: int, kernel: int, dropout: float) -> Callable[[Machine, Tensor, Tensor], Tensor]:
@@ -120,18 +135,41 @@ def _by_head(m: Machine, x: Tensor) -> Tensor:
     return ops.copy(m, x)
 
 
+Projections = Callable[[Machine, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+def _apart(b: Builder, hidden: int) -> tuple[Projections, tuple[Linear, Linear]]:
+    """Query, key and value of v2, each of its own projection; and those that positions share (`share_att_key`)."""
+    q, k, v = (b.linear(name, hidden, hidden, bias=True) for name in ("query_proj", "key_proj", "value_proj"))
+    return lambda m, x: (_by_head(m, apply(m, q, x)), _by_head(m, apply(m, k, x)), _by_head(m, apply(m, v, x))), (q, k)
+
+
+def _joined(b: Builder, hidden: int) -> tuple[Projections, tuple[Linear, Linear]]:
+    """Query, key and value of v1: one projection, the biases of query and value added to its parts; the query is scaled."""
+    q_bias, v_bias = b.vector("q_bias", hidden), b.vector("v_bias", hidden)
+    joined = b.linear("in_proj", hidden, 3 * hidden)
+
+    def project(m: Machine, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = ops.split(m, apply(m, joined, x), (x.numel, x.numel, x.numel))
+        query, value = ops.scale(m, ops.add(m, query, q_bias)), ops.add(m, value, v_bias)
+        return query, key, value
+
+    return project, (joined, joined)
+
+
 def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, relative: bool) -> Block:
     config, heads = a.config, a.heads or 1
     inner, act = a.intermediate_size or 4 * hidden, a.activation or "gelu"
     kinds = config.get("pos_att_type") or ()
     drop = float(config.get("attention_probs_dropout_prob") or 0.0)
     b.parent = "attn"
-    q, k, v = (b.linear(name, hidden, hidden, bias=True) for name in ("query_proj", "key_proj", "value_proj"))
-    pos_key: Linear | None = k if "c2p" in kinds and relative else None
-    pos_query: Linear | None = q if "p2c" in kinds and relative else None
-    if relative and not config.get("share_att_key"):
-        pos_key = b.linear("pos_key_proj", hidden, hidden, bias=True) if pos_key is not None else None
-        pos_query = b.linear("pos_query_proj", hidden, hidden, bias=True) if pos_query is not None else None
+    first_version = a.model_type == "deberta"
+    project, (q, k) = _joined(b, hidden) if first_version else _apart(b, hidden)
+    pos_key, pos_query = (k if "c2p" in kinds and relative else None), (q if "p2c" in kinds and relative else None)
+    if relative and (first_version or not config.get("share_att_key")):
+        names = ("pos_proj", "pos_q_proj") if first_version else ("pos_key_proj", "pos_query_proj")
+        pos_key = b.linear(names[0], hidden, hidden, bias=not first_version) if pos_key is not None else None
+        pos_query = b.linear(names[1], hidden, hidden, bias=True) if pos_query is not None else None
     out = b.linear("dense", hidden, hidden, bias=True)
     first = _norm(b, "attention.output.LayerNorm", hidden)
     b.parent = "mlp"
@@ -141,17 +179,21 @@ def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, 
     def positions(m: Machine, states: Tensor, projection: Linear, positions: Tensor) -> Tensor:
         """Scores against every relative position, picked by distance."""
         rows = m.batch * heads * m.sequence
-        projected = ops.spread(m, _by_head(m, apply(m, projection, positions)), m.batch * 2 * span * hidden)
-        scored = ops.matmul(m, states, projected, rows * 2 * span)
+        projected = apply(m, projection, positions)
+        kinds = projected.numel // hidden
+        projected = ops.spread(m, projected if first_version else _by_head(m, projected), m.batch * projected.numel)
+        scored = ops.matmul(m, seen(m, states), projected, rows * kinds)
         index = m.new(m.sequence * m.sequence, INT64)
         return ops.scale(m, ops.take(m, scored, index, rows * m.sequence))
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         pairs = m.batch * heads * m.sequence * m.sequence
-        query, key, value = (_by_head(m, apply(m, projection, x)) for projection in (q, k, v))
-        scores = ops.matmul(m, query, ops.scale(m, key), pairs)
+        query, key, value = project(m, x)
+        scores = ops.matmul(m, seen(m, query), _by_head(m, key) if first_version else ops.scale(m, key), pairs)
         if relative:
             table = ops.dropout(m, m.shared[1], dropout)
+            if first_version:
+                table = ops.narrow(m, table, 2 * min(span, m.sequence) * hidden)
             total: Tensor | None = None
             if pos_key is not None:
                 total = ops.shift(m, positions(m, query, pos_key, table))
@@ -165,7 +207,11 @@ def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, 
         weights = ops.softmax(m, ops.cast(m, scores, FP32) if m.autocast else scores, FP32 if m.autocast else scores.itemsize)
         del scores
         weights = ops.dropout(m, weights, drop)
-        return ops.copy(m, ops.matmul(m, weights, value, x.numel))
+        return ops.copy(m, ops.matmul(m, weights, seen(m, value), x.numel))
+
+    def seen(m: Machine, states: Tensor) -> Tensor:
+        """v1 hands `matmul` views of its one projection, which each product copies; v2's states are copies already."""
+        return _by_head(m, states) if first_version else states
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         mixed = ops.dropout(m, apply(m, out, attention(m, x)), dropout)
@@ -175,5 +221,3 @@ def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, 
         return second(m, ops.add(m, fed, x))
 
     return block
-
-

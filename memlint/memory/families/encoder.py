@@ -15,7 +15,7 @@ from memlint.memory.families.llama import LANGUAGE
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import INT64, Tensor
+from memlint.memory.tensor import INT64, Parameter, Tensor
 from memlint.models.architecture import Architecture
 
 DROPOUTS = {"distilbert": ("dropout", "attention_dropout")}
@@ -34,6 +34,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     places = b.embedding("position_embeddings", a.max_positions or b.machine.sequence, width)
     types = int(a.config.get("type_vocab_size") or 0)
     kinds = b.embedding("token_type_embeddings", types, width) if types else None
+    boxes = _boxes(b, a, width) if a.model_type == "layoutlm" else []
     norm = _norm(b, "LayerNorm", width)
     project = b.linear("embeddings_project", width, hidden, bias=True) if width != hidden else None
 
@@ -51,6 +52,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
             x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, zeros, inputs=False))
             del zeros
         x = ops.add(m, x, ops.embedding(m, places, width, rows, ops.token_ids(m, rows) if counted else ids, inputs=False))
+        for table in boxes:
+            x = ops.add(m, x, ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens), inputs=False))
         x = ops.dropout(m, norm(m, x), hidden_drop)
         return apply(m, project, x) if project is not None else x
 
@@ -61,6 +64,16 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         blocks = [_block(b, a, index, hidden_drop, attention_drop) for index in range(layers)]
     b.enter_layer(-1)
     return _headed(b, a, Stage(embed, blocks, lambda m, x: x), hidden, width, hidden_drop)
+
+
+def _boxes(b: Builder, a: Architecture, width: int) -> list[Parameter]:
+    """LayoutLM's tables of places on the page, in the order in which they are looked up: left, upper, right, lower, height, width
+    (transformers 5.24 `models/layoutlm/modeling_layoutlm.py`). Its model has a pooler whatever the head."""
+    if b.setup.objective not in POOLED_HEADS_ONLY:
+        b.linear("pooler", width, width, bias=True)
+    rows = int(a.config.get("max_2d_position_embeddings") or 1024)
+    x, y, h, w = (b.embedding(f"{axis}_position_embeddings", rows, width) for axis in "xyhw")
+    return [x, y, x, y, h, w]
 
 
 def _norm(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -83,7 +96,9 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
     shape_drop = attention_drop
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, shape_drop, causal=False, float32_softmax=False)
+        shape = Shape(
+            m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, shape_drop, causal=False, float32_softmax=False
+        )
         # `core` and `inner_states` stay named as long as the caller's variables hold them in BertAttention and BertLayer.
         core = attend(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape)
         mixed = apply(m, out, core)

@@ -1,0 +1,45 @@
+"""Every model type that has a page: an estimate of a real model at full depth, with the parameters that its class has."""
+
+from __future__ import annotations
+
+import pytest
+
+from memlint.facts import TrainingRun, fixed
+from memlint.memory.estimate import estimate
+from memlint.memory.families import PAGES
+from memlint.models import Architecture, catalogue
+from memlint.source import Span
+
+
+HEADED = {"camembert", "xlm-roberta", "modernbert"}
+
+
+def smallest() -> list[Architecture]:
+    """The smallest model of the catalogue for each type that has a page."""
+    found: dict[str, Architecture] = {}
+    for name in catalogue.ids():
+        row = catalogue.find(name)
+        assert row is not None
+        model = catalogue.architecture(row.row)
+        known = found.get(model.model_type)
+        if model.model_type in HEADED and row.row["class"].endswith("Model"):
+            continue  # counted without the head that language models are estimated with
+        if model.model_type in PAGES and model.params and (known is None or model.params < (known.params or 0)):
+            found[model.model_type] = model
+    return list(found.values())
+
+
+@pytest.mark.parametrize("model", smallest(), ids=lambda model: model.model_type)
+@pytest.mark.parametrize("adapter", ["none", "lora"])
+def test_every_type_has_the_parameters_of_its_class(model: Architecture, adapter: str) -> None:
+    """The catalogue's counts come from instantiating the class on the meta device (`tools/measure_models.py`); LoRA adds to them."""
+    facts = {
+        "model.id": model.name, "model.dtype": "bfloat16", "precision": "bf16-true", "batch.micro_batch_size": 2,
+        "batch.sequence_length": 64, "optimizer.name": "adamw_torch", "loss.logits": "full", "adapter.method": adapter,
+        "adapter.target_modules": "all-linear",
+    }  # fmt: skip
+    run = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in facts.items()})
+    found = estimate(run, model)
+    added = found.trainable_parameters if adapter == "lora" else 0
+    assert found.parameters - added == pytest.approx(model.params, rel=0.01)
+    assert all(nbytes >= 0 for instant in found.timeline for nbytes in instant.components.values())
