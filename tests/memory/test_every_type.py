@@ -10,8 +10,8 @@ from memlint.memory.families import PAGES
 from memlint.models import Architecture, catalogue
 from memlint.source import Span
 
-
 HEADED = {"camembert", "xlm-roberta", "modernbert"}
+"""Types whose small models in the catalogue are embedders: their bare class is counted there, without a head."""
 
 
 def smallest() -> list[Architecture]:
@@ -23,7 +23,7 @@ def smallest() -> list[Architecture]:
         model = catalogue.architecture(row.row)
         known = found.get(model.model_type)
         if model.model_type in HEADED and row.row["class"].endswith("Model"):
-            continue  # counted without the head that language models are estimated with
+            continue
         if model.model_type in PAGES and model.params and (known is None or model.params < (known.params or 0)):
             found[model.model_type] = model
     return list(found.values())
