@@ -8,6 +8,7 @@ PyTorch and what rides on it: `accelerators`, `engines`, `parallel`, `contexts`,
 from __future__ import annotations
 
 import re
+import sys
 
 from memlint.facts import Extraction
 from memlint.read.jobfile import LAUNCH
@@ -34,9 +35,21 @@ _STARTS = re.compile(r"\bsubprocess\b|\bos\.system\(|\bsagemaker\b")
 """What a script that starts a training elsewhere has."""
 
 
+_IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+|\.)", re.M)
+_ACTS = re.compile(r"__main__|^(?:\w+\.)*\w+\(", re.M)
+_FOREIGN = sys.stdlib_module_names | frozenset(
+    """torch transformers trl peft accelerate deepspeed datasets numpy pandas tqdm yaml requests PIL matplotlib sklearn scipy wandb
+    tensorflow jax flax keras flask fastapi uvicorn pytest setuptools gradio streamlit vllm tokenizers sentencepiece safetensors
+    huggingface_hub evaluate bitsandbytes einops cv2 ray openai click fire typer tyro absl hydra omegaconf pydantic rich""".split()
+)
+"""Modules that are no part of a project, as far as a script that acts by them alone trains nothing."""
+
+
 def could_train(text: str) -> bool:
     """Whether a Python text could start a training at all; what fails this is not parsed."""
-    return bool(_TRAINS.search(text) or (_STARTS.search(text) and LAUNCH.search(text))) and bool(_LIBRARIES.search(text))
+    if _TRAINS.search(text) or (_STARTS.search(text) and LAUNCH.search(text)):
+        return _LIBRARIES.search(text) is not None
+    return _ACTS.search(text) is not None and not _FOREIGN.issuperset(_IMPORTED.findall(text))
 
 
 def read_script(source: Source, project: Any = None, command: Launch | None = None) -> Extraction:
@@ -45,7 +58,7 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
     `command` is the launch that starts it (without one, overridable defaults stand). Never raises for bad input: what
     cannot be read is in `errors`.
     """
-    if not could_train(source.text):
+    if command is None and not could_train(source.text):
         return Extraction()
     from memlint.dialects.context import Context
     from memlint.frameworks.habits import habits

@@ -3,7 +3,8 @@
     python tests/read_python/record_command_lines.py    (in an environment with the parsers' packages)
 
 Writes `command_lines/recorded.json`: each launch of `launches.json` with the script's `RESULT`. Recorded with Python 3.11,
-transformers 5.24.0, trl 1.16.0 and the newest click, typer, fire, tyro, absl-py, simple-parsing, hydra-core, fastcore then.
+transformers 5.24.0, trl 1.16.0 and the newest click, typer, fire, tyro, absl-py, simple-parsing, hydra-core, fastcore, jsonargparse and
+typed-argument-parser then.
 """
 
 from __future__ import annotations

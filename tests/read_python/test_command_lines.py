@@ -50,8 +50,8 @@ def test_same_values_as_the_real_parser(row: dict[str, Any]) -> None:
 
 
 def test_enough_is_recorded() -> None:
-    assert len(RECORDED) >= 45
-    assert len({row["script"] for row in RECORDED}) >= 16
+    assert len(RECORDED) >= 70
+    assert len({row["script"] for row in RECORDED}) >= 28
 
 
 @pytest.mark.parametrize(

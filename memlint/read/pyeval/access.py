@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from posixpath import basename, dirname, splitext
 
 from memlint.facts import Fact, Status, fixed
+from memlint.paths import posix
 from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.imports import resolved, submodule
 from memlint.read.pyeval.machine import Halted, Machine
@@ -93,8 +94,7 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
     if isinstance(value, Table) and name in value.slots:
         return linked(value.slots[name], span, f"`.{name}`")
     if isinstance(value, str) and name in {"parent", "name", "stem", "suffix"}:
-        path = PurePosixPath(value)
-        return fixed(str(getattr(path, name)), span)
+        return fixed(_of_path(posix(value), name), span)
     if name == "value" and (constant(value) or isinstance(value, (Array, Table))):
         return fixed(value, span)  # a member of an enumeration
     if isinstance(value, (Table, Array, str, bytes)):
@@ -262,6 +262,14 @@ def set_item(machine: Machine, owner: Fact, key: Fact, value: Fact) -> None:
             isinstance(target, Scope) and isinstance(key.value, str)
         ):
             machine.write(target, key.value, value)
+
+
+def _of_path(path: str, name: str) -> str:
+    """An attribute of a `pathlib` path."""
+    if name == "parent":
+        return dirname(path) or "."
+    stem, suffix = splitext(basename(path))
+    return {"name": stem + suffix, "stem": stem, "suffix": suffix}[name]
 
 
 def iterate(machine: Machine, value: Any) -> list[Fact] | None:

@@ -76,7 +76,9 @@ def _option(field: Field, dashes: bool, prefix: str) -> Option:
     default = field.default
     if default is not None and isinstance(default.value, Opaque) and default.value.operation == "required":
         default = None
-    return option(f"{prefix}{field.name}", field.annotation, default, field.span, dashes=dashes)
+    made = option(f"{prefix}{field.name}", field.annotation, default, field.span, dashes=dashes)
+    made.flags += tuple(alias if alias.startswith("-") else f"--{alias}" for alias in field.aliases)
+    return made
 
 
 def option(name: str, annotation: ast.expr | None, default: Fact | None, span: Span, *, dashes: bool = False) -> Option:

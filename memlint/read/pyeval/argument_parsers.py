@@ -10,7 +10,7 @@ from memlint.read.pyeval.calls import call_value, fill_record
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.files import text_of
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.options import NOWHERE, Option, Words, abbreviated, guessed, is_flag, read_words, settle
+from memlint.read.pyeval.options import NOWHERE, Option, Words, abbreviated, guessed, read_words, settle, split_at
 from memlint.read.pyeval.sequences import sequence
 from memlint.read.pyeval.values import (
     Array,
@@ -64,11 +64,19 @@ def _add_argument(machine: Machine, parser: Instance, call: Call) -> Fact:
         return fixed(None)
     option = _option(machine, dest, flags, call)
     option.default = option.default or parser.call.kwargs.get("argument_default")
-    machine.write(parser, f".option:{dest}", option)
+    key = f".option:{dest}"
+    machine.write(parser, key if key not in parser.slots else f"{key} {' '.join(flags)}", option)  # several flags may set one
     return fixed(None, call.span)
 
 
-_ACTIONS = {"store_true": "true", "store_false": "false", "store_const": "const", "append": "append", "extend": "append"}
+_ACTIONS = {
+    "store_true": "true",
+    "store_false": "false",
+    "store_const": "const",
+    "append": "append",
+    "extend": "append",
+    "count": "count",
+}
 
 
 def _option(machine: Machine, dest: str, flags: tuple[str, ...], call: Call) -> Option:
@@ -126,8 +134,11 @@ def _add_subparsers(machine: Machine, parser: Instance, call: Call) -> Fact:
 
 def _add_parser(machine: Machine, parser: Instance, call: Call) -> Fact:
     made = new_parser(machine, "argparse.ArgumentParser", call)
-    if call.args and call.args[0].known:
-        machine.write(parser, f".parser:{call.args[0].value}", made)
+    others = call.kwargs.get("aliases")
+    named = [call.args[0], *((sequence(others.value) or []) if others is not None and others.known else [])] if call.args else []
+    for name in named:
+        if name.known:
+            machine.write(parser, f".parser:{name.value}", made)
     return made
 
 
@@ -175,7 +186,8 @@ def _parse(machine: Machine, parser: Instance, words: list[Fact], launched: bool
     read = Words()
     values: dict[str, Fact] = {}
     if subparsers is not None:
-        own, chosen, rest = _split(subparsers.value, options, words)
+        names = {str(k).removeprefix(".parser:") for k in subparsers.value.slots if str(k).startswith(".parser:")}
+        own, chosen, rest = split_at(words, options, names)
         read = read_words(options, own, prefixes=prefixes)
         values = settle(options, read, launched)
         values.update(_subcommand(machine, subparsers.value, chosen, rest, launched))
@@ -196,16 +208,6 @@ def _abbreviates(parser: Instance) -> bool:
     return allowed is None or allowed.value is not False
 
 
-def _split(subparsers: Instance, options: list[Option], words: list[Fact]) -> tuple[list[Fact], str, list[Fact]]:
-    """The words before a sub-command, its name, and the words after it."""
-    takers = {flag for option in options if option.action in {"store", "append"} for flag in option.flags}
-    for index, word in enumerate(words):
-        value_of_flag = index > 0 and is_flag(words[index - 1]) and words[index - 1].value in takers
-        if word.known and f".parser:{word.value}" in subparsers.slots and not value_of_flag:
-            return words[:index], str(word.value), words[index + 1 :]
-    return words, "", []
-
-
 def _subcommand(machine: Machine, subparsers: Instance, chosen: str, rest: list[Fact], launched: bool) -> dict[str, Fact]:
     parsers = {str(k).removeprefix(".parser:"): v for k, v in subparsers.slots.items() if str(k).startswith(".parser:")}
     dest = subparsers.slots.get(".dest")
@@ -215,6 +217,7 @@ def _subcommand(machine: Machine, subparsers: Instance, chosen: str, rest: list[
         if dest:
             values[dest] = fixed(chosen, subparsers.call.span)
         return values
+    parsers = {name: p for name, p in parsers.items() if next(n for n, q in parsers.items() if q is p) == name}  # without aliases
     sets = [_parse(machine, p.value, [], False)[0] for p in parsers.values() if isinstance(p.value, Instance)]
     for name in dict.fromkeys(name for one in sets for name in one):
         values[name] = merge([one[name] for one in sets if name in one])

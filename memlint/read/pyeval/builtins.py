@@ -10,7 +10,7 @@ from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.objects import OBJECT_CALLS
-from memlint.read.pyeval.operators import MAX_TEXT, truth
+from memlint.read.pyeval.operators import MAX_TEXT, binary, truth
 from memlint.read.pyeval.sequences import as_value, sequence
 from memlint.read.pyeval.system import SYSTEM_CALLS
 from memlint.read.pyeval.values import (
@@ -256,6 +256,26 @@ def _literal(machine: Machine, call: Call) -> Fact | None:
     return combine(one, call.args[:1], call.span, "literal") if call.args else None
 
 
+def _eval(machine: Machine, call: Call) -> Fact | None:
+    """`eval` of a text that is a literal or arithmetic over literals (`type=eval` of an option)."""
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, str) or len(value) > MAX_TEXT:
+            raise Unknowable("a text that is evaluated and not known")
+        try:
+            return as_value(_computed(ast.parse(value.strip(), mode="eval").body), call)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise Unknowable(f"`eval` of {value[:40]!r}") from None
+
+    return combine(one, call.args[:1], call.span, "eval") if call.args else None
+
+
+def _computed(node: ast.expr) -> Any:
+    if isinstance(node, ast.BinOp):
+        return binary(node.op, _computed(node.left), _computed(node.right))
+    return ast.literal_eval(node)
+
+
 def _divmod(machine: Machine, call: Call) -> Fact | None:
     def one(a: Any, b: Any) -> Any:
         if not (isinstance(a, int) and isinstance(b, int) and b):
@@ -323,6 +343,7 @@ _CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "math.gcd": _numeric(math.gcd),
     "math.prod": _numeric(lambda *values: math.prod(values)),
     "ast.literal_eval": _literal,
+    "builtins.eval": _eval,
 }
 
 

@@ -1,24 +1,30 @@
-"""Command lines of functions and dataclasses: click, typer, fire, tyro, absl, fastcore, Hydra; and the door to argparse.
+"""The door to every command line, and those of fire, absl and fastcore, which add little to reading a signature.
 
 `CommandLines` is the `Library` that knows command lines and configuration files; the framework models build on it.
-One module: what each library adds to reading a signature is short, and they share decorators, dispatch and running.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.pyeval import hydra
 from memlint.read.pyeval.annotations import parameter_options
-from memlint.read.pyeval.argument_parsers import PARSERS, fill, new_parser, own_options, parser_method
-from memlint.read.pyeval.calls import call_function, call_value
+from memlint.read.pyeval.argument_parsers import PARSERS, new_parser, parser_method
+from memlint.read.pyeval.calls import call_value
+from memlint.read.pyeval.click_commands import (
+    CONTEXT,
+    click_object,
+    command_method,
+    context_method,
+    typer_default,
+    typer_method,
+    wrapped,
+)
 from memlint.read.pyeval.documents import load_document, written
 from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.holders import holder, holder_method, tracked
 from memlint.read.pyeval.machine import Library, Machine
-from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, guessed, is_flag, read_words, settle
-from memlint.read.pyeval.sequences import sequence
+from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, comma_separated, is_flag, read_words, settle
+from memlint.read.pyeval.signatures import from_type, launched_words, run_signature
 from memlint.read.pyeval.tap import is_tap, tap_method
 from memlint.read.pyeval.values import (
     Array,
@@ -29,21 +35,13 @@ from memlint.read.pyeval.values import (
     Native,
     Symbol,
     Table,
-    constant,
     merge,
-    opaque,
 )
 from memlint.source import Span
-from memlint.typed import Any
 
 _CLI_ROOTS = frozenset({"click", "rich_click", "asyncclick", "typer", "fire", "tyro", "absl", "fastcore", "simple_parsing",
                         "jsonargparse", "hydra", "omegaconf", "defopt", "cyclopts", "pydantic_settings"})  # fmt: skip
 _FORMATS = frozenset({"yaml", "json", "ruamel", "tomllib", "tomli", "toml"})
-
-
-def launched_words(machine: Machine) -> tuple[list[Fact], bool]:
-    """The words of the launch, and whether there is one."""
-    return (list(machine.launch.argv), True) if machine.launch is not None else ([], False)
 
 
 def _document(machine: Machine, root: str, tail: str, call: Call) -> Fact:
@@ -75,18 +73,18 @@ class CommandLines(Library):
         if root == "omegaconf":
             return hydra.omegaconf(machine, tail, call)
         if root in {"click", "rich_click", "asyncclick"}:
-            return _click_object(tail, call)
+            return click_object(machine, tail, call)
         if root == "typer":
             if tail == "run" and call.args:
                 return run_signature(machine, call.args[0], call.span)
             if tail in {"Option", "Argument"}:
-                return _typer_default(call)
+                return typer_default(call)
             return fixed(Instance(Symbol(f"typer.{tail}"), call), call.span) if tail == "Typer" else None
         if root == "fire" and tail == "Fire":
             return _fire(machine, call)
         if (root, tail) in {("tyro", "cli"), ("simple_parsing", "parse"), ("jsonargparse", "CLI"), ("jsonargparse", "auto_cli"),
                             ("defopt", "run"), ("cyclopts", "run")} and call.args:  # fmt: skip
-            return _from_type(machine, call.args[0], call)
+            return from_type(machine, call.args[0], call)
         if root == "hydra" and tail == "main":
             return fixed(Instance(Symbol("hydra.main"), call, {".wraps": "hydra"}), call.span)
         if root == "absl":
@@ -111,10 +109,12 @@ class CommandLines(Library):
         tail = value.cls.name.rpartition(".")[2]
         if tail in PARSERS or tail == "SubParsers":
             return parser_method(machine, value, name, call)
+        if value.cls == CONTEXT:
+            return context_method(machine, value, name, call)
         if tail == "Typer":
-            return _typer_method(machine, owner, value, name, call)
+            return typer_method(machine, owner, value, name, call)
         if tail in {"Command", "Group"}:
-            return _command_method(machine, owner, value, name, call)
+            return command_method(machine, owner, value, name, call)
         return None
 
     def decorate(self, machine: Machine, decorator: Fact, target: Fact, span: Span) -> Fact | None:
@@ -122,12 +122,12 @@ class CommandLines(Library):
         value = decorator.value
         if isinstance(value, Instance) and ".wraps" in value.slots:
             wraps = value.slots[".wraps"]
-            return _wrapped(machine, wraps, target, value) if isinstance(wraps, str) else None
+            return wrapped(machine, wraps, target, value) if isinstance(wraps, str) else None
         name = value.name if isinstance(value, Symbol) else ""
         if name.endswith("call_parse"):
             return _parsed_function(machine, target, span)
         if name in {"click.command", "click.group"}:
-            return _wrapped(machine, name.rpartition(".")[2], target, Instance(value, Call(name, (), {}, span)))
+            return wrapped(machine, name.rpartition(".")[2], target, Instance(value, Call(name, (), {}, span)))
         return None
 
     def symbol(self, machine: Machine, name: str, span: Span) -> Fact | None:
@@ -156,195 +156,6 @@ def _argv(machine: Machine, span: Span) -> Fact:
     return fixed(Array((script, *machine.launch.argv), "list", more if not machine.launch.argv else ""), span)
 
 
-# --- functions by their signature -----------------------------------------------------------------------------------
-
-
-def run_signature(machine: Machine, function: Fact, span: Span, words: list[Fact] | None = None) -> Fact | None:
-    """Call a function with the values that the command line (or its defaults) gives its parameters."""
-    target = function.value
-    if not isinstance(target, Function):
-        return call_value(machine, function, Call("cli", (), {}, span))
-    given, launched = launched_words(machine) if words is None else (words, machine.launch is not None)
-    options = parameter_options(target, span)
-    _apply_metadata(machine, target, options)
-    read = read_words(options, given, prefixes=False)
-    names = [o for o in options if o.dest not in read.values]
-    for extra, free in zip(read.rest, names, strict=False):
-        read.values[free.dest] = free.convert(extra) if free.convert is not None else extra
-    values = settle(options, read, launched)
-    return call_function(machine, target, Call(target.name, (), values, span))
-
-
-def _apply_metadata(machine: Machine, function: Function, options: list[Option]) -> None:
-    """typer and fastcore keep further settings in the annotation or the default: `Annotated[int, typer.Option("--bs")]`."""
-    import ast
-
-    for arg, opt in zip(
-        [*function.node.args.posonlyargs, *function.node.args.args, *function.node.args.kwonlyargs], options, strict=True
-    ):
-        note = arg.annotation
-        if isinstance(note, ast.Subscript) and isinstance(note.slice, ast.Tuple):
-            for part in note.slice.elts[1:]:
-                if isinstance(part, ast.Call):
-                    flags = tuple(a.value for a in part.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
-                    if flags:
-                        opt.flags = tuple(f for flag in flags for f in flag.split("/")[:1])
-        elif isinstance(note, ast.Call) and len(note.args) > 1 and isinstance(note.args[1], ast.Name):
-            opt.convert = {"int": TO_INT, "float": TO_FLOAT, "bool": TO_BOOL, "str": None}.get(note.args[1].id, guessed)
-        default = opt.default
-        if default is not None and isinstance(default.value, Instance) and ".typer" in default.value.slots:
-            inner = default.value.slots[".typer"]
-            flags = default.value.slots[".flags"]
-            opt.default = inner
-            opt.required = inner is None
-            opt.flags = flags or opt.flags
-
-
-def _typer_default(call: Call) -> Fact:
-    first = call.argument("default", 0)
-    required = first is None or first.value is Ellipsis
-    flags = tuple(
-        a.value.split("/")[0] for a in call.args[1:] if a.known and isinstance(a.value, str) and a.value.startswith("-")
-    )
-    slots: dict[Any, Any] = {".typer": None if required else first, ".flags": flags}
-    return fixed(Instance(Symbol("typer.Option"), call, slots), call.span)
-
-
-def _typer_method(machine: Machine, owner: Fact, app: Instance, name: str, call: Call) -> Fact | None:
-    if name in {"command", "callback"}:
-        return fixed(Instance(Symbol("typer.decorator"), call, {".wraps": "typer", ".app": app}), call.span)
-    if name == "__call__":
-        return _dispatch(machine, app, call)
-    return None
-
-
-def _click_object(tail: str, call: Call) -> Fact | None:
-    if tail in {"option", "argument", "command", "group", "version_option", "pass_context", "pass_obj"}:
-        return fixed(Instance(Symbol(f"click.{tail}"), call, {".wraps": tail}), call.span)
-    if tail == "Choice":
-        members = call.argument("choices", 0)
-        return fixed(Instance(Symbol("click.Choice"), call, {".choices": members}), call.span)
-    if tail in {"IntRange", "FloatRange", "Path", "File"}:
-        return fixed(Symbol({"IntRange": "builtins.int", "FloatRange": "builtins.float"}.get(tail, "builtins.str")), call.span)
-    return None
-
-
-def _wrapped(machine: Machine, kind: str, target: Fact, decorator: Instance) -> Fact | None:
-    """The result of a click, typer or Hydra decorator."""
-    call = decorator.call
-    if kind in {"option", "argument"}:
-        return _with_option(target, call, kind == "argument")
-    if kind in {"command", "group"}:
-        made = Instance(Symbol(f"click.{'Group' if kind == 'group' else 'Command'}"), call, {".function": target})
-        parent = call.kwargs.get(".group")
-        if parent is not None and isinstance(parent.value, Instance):
-            _register(machine, parent.value, call, fixed(made), target)
-        return fixed(made, call.span)
-    if kind == "typer":
-        app = decorator.slots[".app"]
-        _register(machine, app, Call(call.name, (), call.kwargs, call.span), target, target)
-        return target
-    if kind == "hydra":
-        return hydra.main(machine, call, target)
-    return None
-
-
-def _with_option(target: Fact, call: Call, positional: bool) -> Fact | None:
-    function = target.value
-    holder = function.slots[".function"].value if isinstance(function, Instance) and ".function" in function.slots else function
-    if not isinstance(holder, Function):
-        return None
-    texts = [a.value for a in call.args if a.known and isinstance(a.value, str)]
-    flags = tuple(part for text in texts if text.startswith("-") for part in [text.split("/")[0].strip()])
-    offs = tuple(text.split("/")[1].strip() for text in texts if text.startswith("-") and "/" in text)
-    plain = next((text for text in texts if not text.startswith("-")), "")
-    longest = next((f for f in flags if f.startswith("--")), flags[0] if flags else "")
-    dest = (plain or longest.lstrip("-")).replace("-", "_").lower()
-    kind = call.kwargs.get("type")
-    choices_fact = kind.value.slots.get(".choices") if kind is not None and isinstance(kind.value, Instance) else None
-    members = (sequence(choices_fact.value) or []) if isinstance(choices_fact, Fact) and choices_fact.known else []
-    default = call.kwargs.get("default")
-    flag = call.kwargs.get("is_flag")
-    boolean = bool(offs) or (flag is not None and flag.known and flag.value is True)
-    required = call.kwargs.get("required")
-    multiple = call.kwargs.get("multiple")
-    made = Option(
-        dest, () if positional else flags, call.span, default,
-        required=bool(required is not None and required.known and required.value) or (positional and default is None),
-        convert=_click_type(kind, default, bool(members)),
-        choices=tuple(m.value for m in members if m.known and constant(m.value)),
-        action="true" if boolean else "append" if multiple is not None and multiple.value is True else "store",
-        off_flags=offs,
-    )  # fmt: skip
-    holder.decorators = (*holder.decorators, fixed(made))
-    return target
-
-
-def _click_type(kind: Fact | None, default: Fact | None, closed: bool) -> Any:
-    if kind is None:
-        value = default.value if default is not None and default.known else None
-        return (
-            TO_INT if isinstance(value, int) and not isinstance(value, bool) else TO_FLOAT if isinstance(value, float) else None
-        )
-    name = kind.value.name.rpartition(".")[2] if isinstance(kind.value, Symbol) else ""
-    return {"int": TO_INT, "INT": TO_INT, "float": TO_FLOAT, "FLOAT": TO_FLOAT, "bool": TO_BOOL, "BOOL": TO_BOOL}.get(name)
-
-
-def _command_method(machine: Machine, owner: Fact, command: Instance, name: str, call: Call) -> Fact | None:
-    if name in {"__call__", "main"}:
-        return _dispatch(machine, command, call) if command.library.endswith("Group") else run_command(machine, command, call)
-    if name == "command":
-        inner = Call(call.name, call.args, {**call.kwargs, ".group": owner}, call.span)
-        return fixed(Instance(Symbol("click.command"), inner, {".wraps": "command"}), call.span)
-    if name == "add_command" and call.args:
-        added = call.args[0]
-        function = added.value.slots.get(".function") if isinstance(added.value, Instance) else None
-        _register(machine, command, call, added, function or added)
-    return None
-
-
-def _register(machine: Machine, group: Instance, call: Call, command: Fact, target: Fact) -> None:
-    named = call.kwargs.get("name") or (call.args[0] if call.args and isinstance(call.args[0].value, str) else None)
-    function = target.value
-    name = str(named.value) if named is not None and named.known else getattr(function, "name", "").replace("_", "-")
-    machine.write(group, f".command:{name}", command)
-
-
-def run_command(machine: Machine, command: Instance, call: Call, words: list[Fact] | None = None) -> Fact | None:
-    """Call a click command's function with its options."""
-    target: Fact = command.slots[".function"]
-    function = target.value
-    if not isinstance(function, Function):
-        return None
-    given, launched = launched_words(machine) if words is None else (words, machine.launch is not None)
-    options: list[Option] = [d.value for d in reversed(function.decorators) if isinstance(d.value, Option)]
-    values = settle(options, read_words(options, given, prefixes=False), launched)
-    return call_function(machine, function, Call(function.name, (), values, call.span, "" if values else "the command line"))
-
-
-def _dispatch(machine: Machine, app: Instance, call: Call) -> Fact | None:
-    """A group of commands: the one that the command line names, the only one, or each of them."""
-    commands = {str(k).removeprefix(".command:"): v for k, v in app.slots.items() if str(k).startswith(".command:")}
-    words, launched = launched_words(machine)
-    for index, word in enumerate(words):
-        if word.known and word.value in commands:
-            return _invoke(machine, commands[word.value], call, words[index + 1 :])
-        if not is_flag(word):
-            break
-    if len(commands) == 1:
-        return _invoke(machine, next(iter(commands.values())), call, words)
-    if launched and words:
-        return None
-    results = [r for c in commands.values() if (r := _invoke(machine, c, call, [])) is not None]
-    return merge(results) if results else None
-
-
-def _invoke(machine: Machine, command: Fact, call: Call, words: list[Fact]) -> Fact | None:
-    if isinstance(command.value, Instance):
-        return run_command(machine, command.value, call, words)
-    return run_signature(machine, command, call.span, words)
-
-
 # --- fire, tyro, absl, fastcore -------------------------------------------------------------------------------------
 
 
@@ -352,77 +163,61 @@ def _fire(machine: Machine, call: Call) -> Fact | None:
     target = call.argument("component", 0)
     words, _ = launched_words(machine)
     if target is None:
-        functions = {
-            k: f for k, f in machine.frame.scope.globals.slots.items() if isinstance(f, Fact) and isinstance(f.value, Function)
-        }
+        scope = machine.frame.scope.globals.slots
+        functions = {k: f for k, f in scope.items() if isinstance(f, Fact) and isinstance(f.value, Function)}
         return _pick(machine, functions, words, call)
     if isinstance(target.value, Table):
         return _pick(machine, {str(k): f for k, f in target.value.entries()}, words, call)
     if isinstance(target.value, Class):
-        methods = {k: f for k, f in target.value.scope.slots.items() if isinstance(f, Fact) and isinstance(f.value, Function)}
-        made = _from_type(machine, target, call)
-        for word in words:
-            if word.known and word.value in methods:
-                return call_function(machine, methods[word.value].value, Call(str(word.value), (made,), {}, call.span))
-        return made
+        return _fire_class(machine, target.value, words, call)
+    if isinstance(target.value, Instance) and isinstance(target.value.cls, Class):
+        return _member(machine, target, target.value.cls, words, call)
     return run_signature(machine, target, call.span)
 
 
-def _pick(machine: Machine, functions: dict[str, Fact], words: Iterable[Fact], call: Call) -> Fact | None:
-    listed = list(words)
-    if listed and listed[0].known and listed[0].value in functions:
-        return run_signature(machine, functions[listed[0].value], call.span, listed[1:])
-    results = [r for f in functions.values() if (r := run_signature(machine, f, call.span, [])) is not None] if not listed else []
+def _fire_class(machine: Machine, cls: Class, words: list[Fact], call: Call) -> Fact | None:
+    """The constructor takes its own flags wherever they stand; the first other word names the method, which gets the rest."""
+    constructor = cls.find("__init__")
+    options = (
+        parameter_options(constructor.value, call.span)[1:] if constructor and isinstance(constructor.value, Function) else []
+    )
+    flags = {flag: option for option in options for flag in (*option.flags, *option.off_flags)}
+    own: list[Fact] = []
+    rest: list[Fact] = []
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        name, sep, _ = str(word.value).partition("=") if is_flag(word) else ("", "", "")
+        taken = own if name in flags else rest
+        taken.append(word)
+        if name in flags and not sep and queue and not is_flag(queue[0]) and name in flags[name].flags:
+            own.append(queue.pop(0))
+    values = settle(options, read_words(options, own, prefixes=False), machine.launch is not None)
+    made = call_value(machine, fixed(cls, call.span), Call(cls.name, (), values, call.span))
+    return _member(machine, made, cls, rest, call)
+
+
+def _member(machine: Machine, owner: Fact, cls: Class, words: list[Fact], call: Call) -> Fact | None:
+    for index, word in enumerate(words):
+        method = cls.find(str(word.value).replace("-", "_")) if word.known and not is_flag(word) else None
+        if method is not None and isinstance(method.value, Function):
+            return run_signature(machine, method, call.span, words[:index] + words[index + 1 :], owner=owner)
+    return owner
+
+
+def _pick(machine: Machine, functions: dict[str, Fact], words: list[Fact], call: Call) -> Fact | None:
+    name = str(words[0].value) if words and words[0].known else ""
+    chosen = functions.get(name) or functions.get(name.replace("-", "_"))
+    if chosen is not None:
+        return run_signature(machine, chosen, call.span, words[1:])
+    results = [r for f in functions.values() if (r := run_signature(machine, f, call.span, [])) is not None] if not words else []
     return merge(results) if results else None
 
 
-def _from_type(machine: Machine, target: Fact, call: Call) -> Fact:
-    """tyro and relatives: a dataclass is filled, a function is called."""
-    if isinstance(target.value, Function):
-        return run_signature(machine, target, call.span) or fixed(None)
-    if not isinstance(target.value, Class):
-        return opaque("a command line of a type that is not followed", "cli", (), call.span)
-    words, launched = launched_words(machine)
-    options = nested_options(target)
-    read = read_words(options, words, prefixes=False)
-    return _fill_nested(machine, target, read, launched, call, "")
-
-
-def nested_options(cls: Fact, prefix: str = "") -> list[Option]:
-    """Options of a dataclass and, dotted, of the dataclasses in it."""
-    options = own_options(cls)
-    found: list[Option] = []
-    for opt in options:
-        if prefix:
-            opt.flags = tuple(f"--{prefix}{flag.lstrip('-')}" for flag in opt.flags)
-            opt.dest = f"{prefix}{opt.dest}"
-        inner = opt.default.value if opt.default is not None else None
-        if isinstance(inner, Instance) and isinstance(inner.cls, Class):
-            found += nested_options(fixed(inner.cls), f"{opt.dest}.")
-        found.append(opt)
-    return found
-
-
-def _fill_nested(machine: Machine, cls: Fact, read: Any, launched: bool, call: Call, prefix: str) -> Fact:
-    made = fill(machine, cls, _under(read, prefix), launched, call)
-    if isinstance(made.value, Instance):
-        for key, fact in list(made.value.slots.items()):
-            if isinstance(fact, Fact) and isinstance(fact.value, Instance) and isinstance(fact.value.cls, Class):
-                under = f"{prefix}{key}."
-                if any(name.startswith(under) for name in read.values):
-                    machine.write(made.value, key, _fill_nested(machine, fixed(fact.value.cls), read, launched, call, under))
-    return made
-
-
-def _under(read: Any, prefix: str) -> Any:
-    return Words(
-        {k.removeprefix(prefix): f for k, f in read.values.items() if k.startswith(prefix)}, read.extras if not prefix else {}, []
-    )
-
-
 _ABSL = {"DEFINE_integer": TO_INT, "DEFINE_float": TO_FLOAT, "DEFINE_bool": TO_BOOL, "DEFINE_boolean": TO_BOOL,
-         "DEFINE_string": None,
-         "DEFINE_enum": None, "DEFINE_list": guessed, "DEFINE_multi_string": None}  # fmt: skip
+         "DEFINE_string": None, "DEFINE_enum": None, "DEFINE_list": comma_separated, "DEFINE_spaceseplist": None,
+         "DEFINE_multi_string": None, "DEFINE_multi_integer": TO_INT, "DEFINE_multi_float": TO_FLOAT,
+         "DEFINE_multi_enum": None}  # fmt: skip
 
 
 def _absl(machine: Machine, tail: str, call: Call) -> Fact | None:
@@ -432,9 +227,12 @@ def _absl(machine: Machine, tail: str, call: Call) -> Fact | None:
     if tail not in _ABSL or not call.args or not isinstance(call.args[0].value, str):
         return None
     name = call.args[0].value
-    boolean = "bool" in tail
-    opt = Option(name, (f"--{name}", f"-{name}"), call.span, call.argument("default", 1), convert=_ABSL[tail],
-                 action="switch" if boolean else "store", off_flags=(f"--no{name}",) if boolean else ())  # fmt: skip
+    short = call.kwargs.get("short_name")
+    names = (name, short.value) if short is not None and isinstance(short.value, str) else (name,)
+    action = "switch" if "bool" in tail else "append" if "multi" in tail else "store"
+    opt = Option(name, tuple(f"{dash}{n}" for n in names for dash in ("--", "-")), call.span, call.argument("default", 1),
+                 convert=_ABSL[tail], action=action,
+                 off_flags=tuple(f"{dash}no{n}" for n in names for dash in ("--", "-")) if "bool" in tail else ())  # fmt: skip
     words, launched = launched_words(machine)
     value = settle([opt], read_words([opt], words, prefixes=False), launched)[name]
     machine.flags[name] = value

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from posixpath import join
 
 from memlint.facts import Fact, Status, fixed
+from memlint.paths import posix
 from memlint.read.pyeval.access import bound, get_attribute, get_item, is_environ
 from memlint.read.pyeval.builtins import BUILTINS
 from memlint.read.pyeval.conditions import condition, truth_of
@@ -129,7 +130,7 @@ def _binary(machine: Machine, node: ast.BinOp) -> Fact:
         if isinstance(a, str) and isinstance(node.op, ast.Mod):
             return _percent(left, right, span)
         if isinstance(a, str) and isinstance(b, str) and isinstance(node.op, ast.Div):
-            return combine(lambda x, y: str(PurePosixPath(x) / y), (left, right), span, "path")
+            return combine(lambda x, y: posix(join(x, y)), (left, right), span, "path")
     return combine(lambda a, b: binary(node.op, a, b), (left, right), span, type(node.op).__name__)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from pathlib import PurePosixPath
+from posixpath import basename, splitext
 
 from memlint.facts import Fact, fixed
 from memlint.read.pyeval.grammar import Text
@@ -112,7 +112,7 @@ def _load(machine: Machine, name: str, level: int, importer: str) -> Module | No
         return None
     loops, machine.loops = machine.loops, []
     try:
-        return machine.run_text(text, name or PurePosixPath(path).stem)
+        return machine.run_text(text, name or splitext(basename(path))[0])
     except Halted:
         return machine.modules.get(path)
     finally:

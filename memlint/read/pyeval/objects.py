@@ -264,6 +264,7 @@ OBJECT_CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "attr.ib": _field,
     "pydantic.Field": _field,
     "simple_parsing.field": _field,
+    "simple_parsing.choice": _field,
     "functools.partial": _partial,
     **dict.fromkeys(_NAMESPACES, _namespace),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from memlint.facts import Fact, Origin, Status, choices, fixed
 from memlint.read.pyeval.values import Array, Symbol, Table, Unknowable, combine, constant, linked, opaque, weaken
@@ -42,7 +42,7 @@ class Option:
         """From a word to a value; None keeps the text."""
         self.choices = choices
         self.action = action
-        """store, true, false, const, append, boolean (`--x/--no-x`) or switch (`--x` alone or `--x false`)."""
+        """store, true, false, const, count, append, boolean (`--x/--no-x`) or switch (`--x` alone or `--x false`)."""
         self.nargs = nargs
         self.const = const
         self.off_flags = off_flags
@@ -103,7 +103,11 @@ def read_words(options: Iterable[Option], words: Iterable[Fact], *, prefixes: bo
             continue
         found = _match(name, flags, prefixes)
         if found is None and not name.startswith("--") and len(name) > 2 and name[:2] in flags:
-            found, inline, sep = flags[name[:2]], word.value[2:], "="
+            found = flags[name[:2]]
+            if found.action in _WORDLESS:  # `-vvx`: several flags in one word
+                queue.insert(index, _same_place(word, f"-{word.value[2:]}"))
+            else:
+                inline, sep = word.value[2:], "="
         following = index
         while following < len(queue) and not is_flag(queue[following]):
             following += 1
@@ -115,11 +119,24 @@ def read_words(options: Iterable[Option], words: Iterable[Fact], *, prefixes: bo
         given, used = _taken(found, _same_place(word, inline) if sep else None, queue[index:following], word)
         index += used
         value = _value(found, given)
+        if found.action == "count":
+            before = result.values[found.dest].value if found.dest in result.values else 0
+            value = value.with_value(before + 1 if isinstance(before, int) else 1)
         if found.action == "append" and found.dest in result.values:
             old = result.values[found.dest].value
             value = fixed(Array((*old.items, *value.value.items))) if isinstance(old, Array) else value
         result.values[found.dest] = value
     return result
+
+
+def split_at(words: list[Fact], options: Iterable[Option], names: Container[str]) -> tuple[list[Fact], str, list[Fact]]:
+    """The words before a sub-command, its name, and the words after it; a name that is the value of an option is none."""
+    takers = {flag for option in options if option.action in {"store", "append"} for flag in option.flags}
+    for index, word in enumerate(words):
+        value_of_flag = index > 0 and is_flag(words[index - 1]) and words[index - 1].value in takers
+        if word.known and isinstance(word.value, str) and word.value in names and not value_of_flag:
+            return words[:index], word.value, words[index + 1 :]
+    return words, "", []
 
 
 def _same_place(word: Fact, text: str) -> Fact:
@@ -145,7 +162,7 @@ def _match(name: str, flags: dict[str, Option], prefixes: bool) -> Option | None
 
 def _taken(option: Option, inline: Fact | None, following: list[Fact], flag: Fact) -> tuple[list[Fact], int]:
     """The words of an option, and how many of the following ones they are."""
-    if option.action in {"true", "false", "const", "boolean"} and inline is None:
+    if option.action in _WORDLESS and inline is None:
         value = {"true": True, "boolean": True, "false": False}.get(option.action, True)
         return [Fact(value, flag.status, flag.origin) if option.action != "const" or option.const is None else option.const], 0
     if inline is not None:
@@ -166,6 +183,8 @@ def _taken(option: Option, inline: Fact | None, following: list[Fact], flag: Fac
     return following[:count], min(count, len(following))
 
 
+_WORDLESS = frozenset({"true", "false", "const", "boolean", "count"})
+"""Actions that take no word."""
 _SWITCHES = frozenset({"true", "false", "True", "False", "1", "0", "yes", "no", "on", "off", "y", "n", "t", "f"})
 
 
@@ -222,7 +241,12 @@ def settle(options: Iterable[Option], words: Words, launched: bool) -> dict[str,
             return words.values[option.dest]
         return opaque(words.open, "option", (), option.span) if words.open else unset(option, launched)
 
-    return {option.dest: value(option) for option in options if option.dest in words.values or not _suppressed(option)}
+    settled: dict[str, Fact] = {}
+    for option in options:
+        again = option.dest in settled and option.default is None  # the default of the first that sets it stands
+        if option.dest in words.values or not (_suppressed(option) or again):
+            settled[option.dest] = value(option)
+    return settled
 
 
 # --- conversions ----------------------------------------------------------------------------------------------------
@@ -270,6 +294,12 @@ def structured(value: Any, place: Fact) -> Any:
     if isinstance(value, (list, tuple)):
         return Array([Fact(structured(v, place), place.status, place.origin) for v in value])
     return value
+
+
+def comma_separated(fact: Fact) -> Fact:
+    """absl's lists: `a,b`."""
+    parts = [part.strip() for part in fact.value.split(",")] if fact.known and isinstance(fact.value, str) else None
+    return fact if parts is None else fact.with_value(structured(parts, fact))
 
 
 def boolean(text: Any) -> bool:

@@ -412,7 +412,9 @@ def _class(machine: Machine, node: ast.ClassDef) -> Flow:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 value = evaluate(machine, statement.value) if statement.value is not None else None
                 name = statement.target.id
-                cls.fields[name] = Field(name, statement.annotation, value, machine.span(statement))
+                cls.fields[name] = Field(
+                    name, statement.annotation, value, machine.span(statement), _aliases(machine, statement.value)
+                )
                 if value is not None:
                     scope.slots[name] = value
             else:
@@ -427,6 +429,17 @@ def _class(machine: Machine, node: ast.ClassDef) -> Flow:
         made = machine.library.decorate(machine, value, made, machine.span(decorator)) or made
     machine.write(scope_of(machine, node.name), node.name, made)
     return Flow.NEXT
+
+
+def _aliases(machine: Machine, value: ast.expr | None) -> tuple[str, ...]:
+    """Further command-line names of a field: `field(alias="-b")`, `HfArg(aliases=["-b"])`."""
+    keywords = value.keywords if isinstance(value, ast.Call) else []
+    for keyword in keywords:
+        if keyword.arg in {"alias", "aliases"}:
+            given = evaluate(machine, keyword.value)
+            items = given.value.items if isinstance(given.value, Array) else (given,)
+            return tuple(item.value for item in items if item.known and isinstance(item.value, str))
+    return ()
 
 
 def _shared(machine: Machine, node: ast.Global | ast.Nonlocal) -> Flow:

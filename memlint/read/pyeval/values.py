@@ -223,12 +223,13 @@ class Function:
 class Field:
     """An annotated name of a class body: a dataclass field."""
 
-    def __init__(self, name: str, annotation: ast.expr, default: Fact | None, span: Span) -> None:
+    def __init__(self, name: str, annotation: ast.expr, default: Fact | None, span: Span, aliases: tuple[str, ...] = ()) -> None:
         self.name = name
         self.annotation = annotation
         self.default = default
         self.span = span
-        self.choices: tuple[Any, ...] = ()
+        self.aliases = aliases
+        """Further names on a command line (simple-parsing's `field(alias="-b")`)."""
 
 
 class Class:
