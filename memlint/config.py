@@ -8,8 +8,8 @@ linted file come on top, the command line on top of those.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from memlint.comments import comments_of
 from memlint.config_file import (
@@ -26,8 +26,8 @@ from memlint.config_file import (
     prefix_of,
     read_section,
     read_values,
-    shown,
 )
+from memlint.paths import shown, text_of
 from memlint.source import Source
 from memlint.typed import Any, NamedTuple
 
@@ -54,7 +54,7 @@ class Settings(NamedTuple):
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[Pattern, ...] = ()
-    rules: tuple[Path, ...] = ()
+    rules: tuple[str, ...] = ()
     """Folders with a team's own rule pages."""
     fail_on: str = "error"
     models: Mapping[str, str] = {}
@@ -65,19 +65,19 @@ class Settings(NamedTuple):
     """Settings for some files only, already part of what `settings_for` returns."""
     hf: bool = False
     """Ask the installed transformers about configurations (the command line's alone: `--hf`)."""
-    path: Path | None = None
+    path: str | None = None
     """The file they come from."""
     origins: Mapping[str, str] = {}
     """Where each setting is written: "pyproject.toml:12", "train.py:3 comment", "--gpu"."""
 
     @property
-    def root(self) -> Path | None:
+    def root(self) -> str | None:
         """The folder of the configuration file."""
-        return self.path.parent if self.path else None
+        return os.path.dirname(self.path) if self.path else None
 
-    def excludes(self, path: str | Path) -> bool:
+    def excludes(self, path: str) -> bool:
         """True when an exclude pattern names this file or a folder above it."""
-        absolute = Path(path).absolute()
+        absolute = os.path.abspath(path)
         return any(pattern.matches(absolute) for pattern in self.exclude)
 
     def origin_of(self, key: str) -> str:
@@ -99,14 +99,14 @@ class Configs:
     `explicit` (`--config`) replaces the search; `isolated` ignores every configuration file.
     """
 
-    def __init__(self, explicit: Path | None = None, isolated: bool = False) -> None:
+    def __init__(self, explicit: str | None = None, isolated: bool = False) -> None:
         self.explicit = explicit
         self.isolated = isolated
-        self._cache: dict[Path, Settings | None] = {}
+        self._cache: dict[str, Settings | None] = {}
 
-    def settings_for(self, path: str | Path) -> Settings:
+    def settings_for(self, path: str) -> Settings:
         """The settings for a file or folder (which need not exist); raises `ConfigError`."""
-        absolute = Path(path).absolute()
+        absolute = os.path.abspath(path)
         settings = self._explicit() if self.explicit or self.isolated else self._nearest(_folder(absolute))
         settings = settings or Settings()
         for pattern, values in settings.per_path:
@@ -118,19 +118,20 @@ class Configs:
         if self.isolated or self.explicit is None:
             return None
         if self.explicit not in self._cache:
-            self._cache[self.explicit] = _load(self.explicit.absolute(), required=True)
+            self._cache[self.explicit] = _load(os.path.abspath(self.explicit), required=True)
         return self._cache[self.explicit]
 
-    def _nearest(self, folder: Path) -> Settings | None:
+    def _nearest(self, folder: str) -> Settings | None:
         if folder not in self._cache:
-            own = next(filter(None, (_load(folder / name) for name in FILES)), None)
-            if own is None and folder.parent != folder:
-                own = self._nearest(folder.parent)
+            own = next(filter(None, (_load(os.path.join(folder, name)) for name in FILES)), None)
+            parent = os.path.dirname(folder)
+            if own is None and parent != folder:
+                own = self._nearest(parent)
             self._cache[folder] = own
         return self._cache[folder]
 
 
-def settings_for(path: str | Path) -> Settings:
+def settings_for(path: str) -> Settings:
     """The settings in force for one file (see `Configs` to ask for many)."""
     return Configs().settings_for(path)
 
@@ -156,7 +157,7 @@ def verify_comments(source: Source) -> None:
             raise ConfigError(str(error), source.path, comment.line) from None
 
 
-def explain(path: str | Path, configs: Configs | None = None) -> list[tuple[str, Any, str]]:
+def explain(path: str, configs: Configs | None = None) -> list[tuple[str, Any, str]]:
     """Every setting in force for a file, for `memlint config show`: (name, value, where written or "default")."""
     settings = (configs or Configs()).settings_for(path)
     rows: list[tuple[str, Any, str]] = []
@@ -167,25 +168,25 @@ def explain(path: str | Path, configs: Configs | None = None) -> list[tuple[str,
             rows += [(f"{name}.{key}", value, settings.origins.get(f"{name}.{key}", "")) for key, value in table.items()]
         elif attribute != "per_path":
             value = getattr(settings, attribute)
-            shown = [p.glob if isinstance(p, Pattern) else str(p) for p in value] if isinstance(value, tuple) else value
+            shown = [p.glob if isinstance(p, Pattern) else p for p in value] if isinstance(value, tuple) else value
             rows.append((name, shown, settings.origins.get(attribute, "default")))
     return rows
 
 
-def _folder(path: Path) -> Path:
-    return path if path.is_dir() else path.parent
+def _folder(path: str) -> str:
+    return path if os.path.isdir(path) else os.path.dirname(path)
 
 
-def _load(path: Path, required: bool = False, extended_by: tuple[Path, ...] = ()) -> Settings | None:
+def _load(path: str, required: bool = False, extended_by: tuple[str, ...] = ()) -> Settings | None:
     """The settings of one file; None when it is missing or has no memlint section."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = text_of(path, "utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         if required:
-            raise ConfigError("no such configuration file", str(path)) from None
+            raise ConfigError("no such configuration file", path) from None
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", str(path)) from None
+        raise ConfigError(f"cannot be read: {error}", path) from None
     section = read_section(path, text)
     if section is None:
         if required:
@@ -196,16 +197,16 @@ def _load(path: Path, required: bool = False, extended_by: tuple[Path, ...] = ()
     return _with_values(base, values, shown(path))._replace(path=path, origins=_origins(base, values, path, text))
 
 
-def _extended(path: Path, text: str, value: Any, extended_by: tuple[Path, ...]) -> Settings:
+def _extended(path: str, text: str, value: Any, extended_by: tuple[str, ...]) -> Settings:
     line = line_of(text, (*prefix_of(path), "extend"))
     if not isinstance(value, str):
         raise ConfigError("extend: expected the path of a configuration file", shown(path), line)
-    other = (path.parent / value).resolve()
+    other = os.path.realpath(os.path.join(os.path.dirname(path), value))
     if other in extended_by or len(extended_by) >= MAX_EXTENDS:
         raise ConfigError(f"extend = {value!r} goes in a circle", shown(path), line)
-    if not other.is_file():
+    if not os.path.isfile(other):
         raise ConfigError(f"extend: {value!r} does not exist", shown(path), line)
-    settings = _load(other, required=True, extended_by=(*extended_by, path.resolve()))
+    settings = _load(other, required=True, extended_by=(*extended_by, os.path.realpath(path)))
     return settings or Settings()
 
 
@@ -219,7 +220,7 @@ def _with_values(base: Settings, values: Mapping[str, Any], origin: str) -> Sett
     return base._replace(**merged, origins={**base.origins, **dict.fromkeys(_flat_names(values), origin)})
 
 
-def _origins(base: Settings, values: Mapping[str, Any], path: Path, text: str) -> dict[str, str]:
+def _origins(base: Settings, values: Mapping[str, Any], path: str, text: str) -> dict[str, str]:
     lines = lines_of(text)
     written = dict(base.origins)
     for name in _flat_names(values):

@@ -5,11 +5,12 @@ Everything here is about one file; which file counts, and what its settings mean
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 
+from memlint.paths import expanded, inside, shown
 from memlint.typed import Any, NamedTuple
 
 FILES = ("memlint.toml", "pyproject.toml")
@@ -26,15 +27,15 @@ class ConfigError(Exception):
 class Pattern(NamedTuple):
     """A glob below a folder. Without a slash it names files or folders anywhere below, with one it starts at `root`."""
 
-    root: Path
+    root: str
     glob: str
 
-    def matches(self, path: Path) -> bool:
-        """True for the paths it names and everything below them."""
-        try:
-            parts = path.relative_to(self.root).parts
-        except ValueError:
+    def matches(self, path: str) -> bool:
+        """True for the absolute paths it names and everything below them."""
+        below = inside(path, self.root)
+        if below is None:
             return False
+        parts = tuple(below.split("/")) if below != "." else ()
         wanted = [part for part in self.glob.strip("/").split("/") if part != "."]
         return _match(parts, wanted if "/" in self.glob.rstrip("/") else ["**", *wanted])
 
@@ -49,14 +50,14 @@ def _match(parts: tuple[str, ...], wanted: list[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], wanted[0]) and _match(parts[1:], wanted[1:])
 
 
-def read_section(path: Path, text: str) -> Mapping[str, Any] | None:
+def read_section(path: str, text: str) -> Mapping[str, Any] | None:
     """The memlint section of a file as TOML has it; None when there is none. Raises `ConfigError` for broken TOML."""
-    if path.name == "pyproject.toml" and "memlint" not in text:
+    if os.path.basename(path) == "pyproject.toml" and "memlint" not in text:
         return None  # Most pyproject.toml files have no section: they are never parsed.
     return _section(path, _parse(text, path))
 
 
-def _parse(text: str, path: Path) -> Mapping[str, Any]:
+def _parse(text: str, path: str) -> Mapping[str, Any]:
     try:
         import tomllib
     except ImportError:  # Python 3.10
@@ -69,15 +70,15 @@ def _parse(text: str, path: Path) -> Mapping[str, Any]:
     return parsed
 
 
-def _section(path: Path, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if path.name != "pyproject.toml":
+def _section(path: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    if os.path.basename(path) != "pyproject.toml":
         return data
     tool = data.get("tool")
     section = tool.get("memlint") if isinstance(tool, Mapping) else None
     return section if isinstance(section, Mapping) else None
 
 
-def read_values(section: Mapping[str, Any], path: Path, text: str) -> dict[str, Any]:
+def read_values(section: Mapping[str, Any], path: str, text: str) -> dict[str, Any]:
     """The section's values by Settings attribute; raises `ConfigError` at the line of the first that is wrong."""
     values: dict[str, Any] = {}
     for name, value in section.items():
@@ -87,24 +88,16 @@ def read_values(section: Mapping[str, Any], path: Path, text: str) -> dict[str, 
         try:
             if read is None:
                 raise ValueError(_unknown_name(name, (*READERS, "extend")))
-            values[name.replace("-", "_")] = read(value, path.parent)
+            values[name.replace("-", "_")] = read(value, os.path.dirname(path))
         except ValueError as error:
             place = (*prefix_of(path), name, *(getattr(error, "below", ())))
             raise ConfigError(str(error), shown(path), line_of(text, place)) from None
     return values
 
 
-def prefix_of(path: Path) -> tuple[str, ...]:
+def prefix_of(path: str) -> tuple[str, ...]:
     """Where the section is in its file."""
-    return ("tool", "memlint") if path.name == "pyproject.toml" else ()
-
-
-def shown(path: Path) -> str:
-    """The path as a person wants to read it: relative to the working directory when it lies below."""
-    try:
-        return path.relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return path.as_posix()
+    return ("tool", "memlint") if os.path.basename(path) == "pyproject.toml" else ()
 
 
 # What each key may be
@@ -116,20 +109,20 @@ def _at(error: ValueError, *below: str) -> ValueError:
     return error
 
 
-def _text(value: Any, _: Path | None = None) -> str:
+def _text(value: Any, _: str | None = None) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"expected a text, got {_described(value)}")
     return value
 
 
-def positive(value: Any, _: Path | None = None) -> int:
+def positive(value: Any, _: str | None = None) -> int:
     """A whole number of at least 1; `ValueError` says what was given instead."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"expected a whole number of at least 1, got {_described(value)}")
     return value
 
 
-def gpu_name(value: Any, _: Path | None = None) -> str:
+def gpu_name(value: Any, _: str | None = None) -> str:
     """The name of a card or a size that `memlint.gpus` knows; `ValueError` for another."""
     from memlint.gpus import find
 
@@ -138,7 +131,7 @@ def gpu_name(value: Any, _: Path | None = None) -> str:
     return str(value)
 
 
-def size_in_bytes(value: Any, _: Path | None = None) -> int:
+def size_in_bytes(value: Any, _: str | None = None) -> int:
     """A size as 64GB, 512GiB or a number of bytes; GB means GiB, as it does for memory modules."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
@@ -151,46 +144,46 @@ def size_in_bytes(value: Any, _: Path | None = None) -> int:
     raise ValueError(f"expected a size such as 256GB, got {value!r}")
 
 
-def _texts(value: Any, _: Path | None = None) -> tuple[str, ...]:
+def _texts(value: Any, _: str | None = None) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise ValueError(f"expected a list of texts, got {_described(value)}")
     return tuple(value)
 
 
-def _patterns(value: Any, folder: Path) -> tuple[Pattern, ...]:
+def _patterns(value: Any, folder: str) -> tuple[Pattern, ...]:
     return tuple(Pattern(folder, glob) for glob in _texts(value))
 
 
-def _folders(value: Any, folder: Path) -> tuple[Path, ...]:
-    folders = tuple(folder / name for name in _texts(value))
+def _folders(value: Any, folder: str) -> tuple[str, ...]:
+    folders = tuple(os.path.normpath(os.path.join(folder, name)) for name in _texts(value))
     for name, path in zip(value, folders, strict=True):
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise ValueError(f"rules: there is no folder {name!r}")
     return folders
 
 
-def _severity(value: Any, _: Path | None = None) -> str:
+def _severity(value: Any, _: str | None = None) -> str:
     if value not in ("error", "warning", "info"):
         raise ValueError(f"expected error, warning or info, got {_described(value)}")
     return str(value)
 
 
-def _text_table(value: Any, _: Path) -> dict[str, str]:
+def _text_table(value: Any, _: str) -> dict[str, str]:
     return {key: _entry(_text, item, key) for key, item in _table(value).items()}
 
 
-def _models(value: Any, folder: Path) -> dict[str, str]:
+def _models(value: Any, folder: str) -> dict[str, str]:
     """Ids stay as they are; the paths of configurations are relative to the file that says them."""
     return {key: _model(name, folder) for key, name in _text_table(value, folder).items()}
 
 
-def _model(name: str, folder: Path) -> str:
-    path = folder / Path(name).expanduser()
-    is_path = name.startswith((".", "~")) or path.suffix == ".json" or (path / "config.json").is_file()
-    return str(path) if is_path else name
+def _model(name: str, folder: str) -> str:
+    path = os.path.normpath(os.path.join(folder, expanded(name)))
+    is_path = name.startswith((".", "~")) or path.endswith(".json") or os.path.isfile(os.path.join(path, "config.json"))
+    return path if is_path else name
 
 
-def _set_table(value: Any, _: Path) -> dict[str, Any]:
+def _set_table(value: Any, _: str) -> dict[str, Any]:
     """Canonical keys, dotted or nested as in run.yaml."""
     from memlint.facts.keys import check
 
@@ -208,7 +201,7 @@ def _set_table(value: Any, _: Path) -> dict[str, Any]:
     return flat
 
 
-def _per_path(value: Any, folder: Path) -> tuple[tuple[Pattern, Mapping[str, Any]], ...]:
+def _per_path(value: Any, folder: str) -> tuple[tuple[Pattern, Mapping[str, Any]], ...]:
     entries: list[tuple[Pattern, Mapping[str, Any]]] = []
     for glob, table in _table(value).items():
         values: dict[str, Any] = {}
@@ -248,7 +241,7 @@ def _unknown_name(name: str, known: Iterable[str]) -> str:
     return f"unknown key {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
 
 
-READERS: Mapping[str, Callable[[Any, Path], Any]] = {
+READERS: Mapping[str, Callable[[Any, str], Any]] = {
     "gpu": gpu_name,
     "gpus": positive,
     "host-ram": size_in_bytes,

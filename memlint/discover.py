@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
+from memlint.paths import posix
 from memlint.source import MAX_BYTES, Kind, kind_of
 
 SKIPPED = frozenset(
@@ -40,7 +40,7 @@ _NEEDLES = {
 def discover(folder: str) -> list[str]:
     """The files below a directory that may hold a training run, in posix order; links to directories are not followed."""
     found = [path for path in _walk(folder) if may_train(path)]
-    return sorted(found, key=lambda path: Path(path).as_posix())
+    return sorted(found, key=posix)
 
 
 def _walk(folder: str) -> Iterator[str]:
@@ -69,9 +69,9 @@ def may_train(path: str) -> bool:
     if needle is None:
         return False
     try:
-        file = Path(path)
-        if not file.is_file() or file.stat().st_size > MAX_BYTES:
+        if not os.path.isfile(path) or os.stat(path).st_size > MAX_BYTES:
             return False
-        return re.search(needle, file.read_bytes()) is not None
+        with open(path, "rb") as file:
+            return re.search(needle, file.read()) is not None
     except OSError:
         return False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
+from memlint.paths import above, inside, posix
 from memlint.source import Kind, ReadError, Source, kind_of, read
 from memlint.versions import Pin
 
@@ -29,12 +29,12 @@ class Project:
 
     def __init__(
         self,
-        root: Path,
+        root: str | os.PathLike[str],
         pinned: Mapping[str, str | Pin] | None = None,
         marked: bool = True,
         texts: dict[str, Source] | None = None,
     ) -> None:
-        self.root = root
+        self.root = os.fspath(root)
         self.pinned: Mapping[str, str | Pin] = {} if pinned is None else pinned
         self.marked = marked
         """False when no `.git` or `pyproject.toml` marks the root."""
@@ -48,13 +48,12 @@ class Project:
 
         A repository wins over a package inside it, because launch lines are written for the repository's root.
         """
-        start = Path(path).absolute()
-        start = start if start.is_dir() else start.parent
-        above = (start, *start.parents)
-        marker = next((p for p in above if (p / ".git").exists()), None) or next(
-            (p for p in above if any((p / name).exists() for name in ROOT_MARKERS)), None
+        start = os.path.abspath(path)
+        folders = list(above(start if os.path.isdir(start) else os.path.dirname(start)))
+        marker = next((p for p in folders if os.path.exists(os.path.join(p, ".git"))), None) or next(
+            (p for p in folders if any(os.path.exists(os.path.join(p, name)) for name in ROOT_MARKERS)), None
         )
-        root = marker or above[min(MAX_PARENTS, max(len(above) - 2, 0))]
+        root = marker or folders[min(MAX_PARENTS, max(len(folders) - 2, 0))]
         return cls(root, dict(pinned or {}), marker is not None)
 
     def with_texts(self, sources: Mapping[str, Source]) -> Project:
@@ -94,16 +93,15 @@ class Project:
         """
         if not link or "\0" in link or len(link) > 1024 or link.startswith("~"):
             return None
-        here = Path(os.path.abspath(from_path)).parent  # `..` in the path is folded without touching links
-        working = Path.cwd()
+        here = os.path.dirname(os.path.abspath(from_path))  # `..` in the path is folded without touching links
+        working = os.getcwd()
         tops = (self.root, working)
-        parents = [p for p in (here, *here.parents) if p == self.root or self.root in p.parents] or [here]
-        launch = [here / directory, self.root / directory] if directory else []
+        parents = [folder for folder in above(here) if inside(folder, self.root)] or [here]
+        launch = [os.path.join(here, directory), os.path.join(self.root, directory)] if directory else []
         for base in (*launch, *parents, working):
-            target = os.path.normpath(base / link)
-            inside = any(Path(target).is_relative_to(top) for top in (*tops, here))
-            if inside and self.exists(target):
-                return target if os.path.isabs(from_path) else Path(os.path.relpath(target, working)).as_posix()
+            target = os.path.normpath(os.path.join(base, link))
+            if any(inside(target, top) for top in (*tops, here)) and self.exists(target):
+                return _written_as(from_path, target)
         variable = VARIABLE.match(link)
         if variable is not None:
             end = link[variable.end() :]
@@ -129,7 +127,7 @@ class Project:
         found = [path for path in self._names.get(end.rpartition("/")[2], ()) if path.endswith(f"/{end}")]
         if len(found) != 1:
             return None
-        return found[0] if os.path.isabs(from_path) else Path(os.path.relpath(found[0], Path.cwd())).as_posix()
+        return _written_as(from_path, found[0])
 
     def read_link(
         self, link: str, from_path: str, *, directory: str | None = None, otherwise: Kind | None = None
@@ -142,6 +140,11 @@ class Project:
             return self.read(path, kind_of(path) or otherwise)
         except ReadError:
             return None
+
+
+def _written_as(from_path: str, target: str) -> str:
+    """A path as the linking file's is written: absolute, or relative to where we are."""
+    return target if os.path.isabs(from_path) else posix(os.path.relpath(target))
 
 
 def _key(path: str) -> str:

@@ -6,10 +6,10 @@ Lines and columns are 1-based everywhere; `end_column` is exclusive. Columns cou
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from bisect import bisect_right
 from enum import Enum
-from pathlib import Path
 
 from memlint.typed import NamedTuple
 
@@ -129,11 +129,9 @@ class Places:
 
 def kind_of(path: str) -> Kind | None:
     """The kind of a file by its name, or None when memlint does not read such files."""
-    file = Path(path)
-    known = SUFFIXES.get(file.suffix.lower())
-    if known is None and file.name.lower().startswith(("makefile", "gnumakefile", "dockerfile")):
-        return Kind.SHELL
-    return known
+    name = os.path.basename(path).lower()
+    known = SUFFIXES.get(os.path.splitext(name)[1])
+    return Kind.SHELL if known is None and name.startswith(("makefile", "gnumakefile", "dockerfile")) else known
 
 
 def read(path: str, kind: Kind | None = None) -> Source:
@@ -142,13 +140,13 @@ def read(path: str, kind: Kind | None = None) -> Source:
     UTF-8 (with or without BOM), UTF-16 with BOM, or the encoding of a Python coding cookie. Raises `ReadError` for a
     missing, oversized, binary or undecodable file.
     """
-    file = Path(path)
     try:
-        if file.is_dir():
+        if os.path.isdir(path):
             raise ReadError("is a directory", path)
-        if file.stat().st_size > MAX_BYTES:
+        if os.stat(path).st_size > MAX_BYTES:
             raise ReadError(f"larger than {MAX_BYTES // 2**20} MiB, not read", path)
-        data = file.read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
     except FileNotFoundError:
         raise ReadError("no such file", path) from None
     except OSError as error:

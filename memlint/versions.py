@@ -11,9 +11,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
+from itertools import islice
 
 from memlint.facts import Fact, default
+from memlint.paths import above, text_of
 from memlint.typed import NamedTuple
 
 
@@ -140,46 +141,44 @@ _ASKING = (r"requirements.*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)|Pipfil
 def _pins_of(directory: str) -> Mapping[str, Pin]:
     """The pins in force in a directory: its own, then those of its parents up to the repository's root."""
     pins: dict[str, Pin] = {}
-    here = Path(directory)
-    for folder in (here, *list(here.parents)[:MAX_PARENTS]):
+    for folder in islice(above(directory), MAX_PARENTS + 1):
         for library, pin in _pins_here(folder):
             pins.setdefault(library, pin)
-        if (folder / ".git").exists():
+        if os.path.exists(os.path.join(folder, ".git")):
             break
     return pins
 
 
-def _pins_here(folder: Path) -> Iterator[tuple[str, Pin]]:
+def _pins_here(folder: str) -> Iterator[tuple[str, Pin]]:
     try:
         names = sorted(os.listdir(folder))  # names only
     except OSError:
         return
     for name in _LOCKS:
         if name in names:
-            for match in re.finditer(_LOCKED, _text(folder / name)):
+            for match in re.finditer(_LOCKED, _text(os.path.join(folder, name))):
                 yield match.group(1) or match.group(3), Pin(match.group(2) or match.group(4), name)
     requirements = [name for name in names if re.fullmatch(_ASKING, name, re.IGNORECASE)]
     # `requirements.txt` before `requirements-dev.txt`, either before pyproject's ranges
     for name in sorted(requirements, key=lambda item: (not item.startswith("requirements"), len(item))):
-        yield from _included(folder / name, {folder / name})
+        file = os.path.join(folder, name)
+        yield from _included(file, {file})
 
 
-def _included(file: Path, seen: set[Path]) -> Iterator[tuple[str, Pin]]:
+def _included(file: str, seen: set[str]) -> Iterator[tuple[str, Pin]]:
     """The pins of a requirements file, then those of the files it includes (`-r`, `-c`)."""
     text = _text(file)
-    yield from pins_in(text, file.name).items()
+    yield from pins_in(text, os.path.basename(file)).items()
     for match in re.finditer(r"^\s*(?:-r|-c|--requirement|--constraint)[= ]+(\S+)", text, re.MULTILINE):
-        target = file.parent / match.group(1)
-        if target not in seen and len(seen) < MAX_INCLUDES and ".." not in Path(match.group(1)).parts[1:]:
+        target = os.path.join(os.path.dirname(file), match.group(1))
+        if target not in seen and len(seen) < MAX_INCLUDES and "/.." not in match.group(1):
             seen.add(target)
             yield from _included(target, seen)
 
 
-def _text(file: Path) -> str:
+def _text(file: str) -> str:
     try:
-        if file.stat().st_size > MAX_FILE:
-            return ""
-        return file.read_text(encoding="utf-8", errors="replace")
+        return "" if os.stat(file).st_size > MAX_FILE else text_of(file, errors="replace")
     except OSError:
         return ""
 
@@ -219,8 +218,8 @@ def _known(library: str) -> Iterable[str]:
     """The versions whose defaults were read, the newest known among them."""
     import json
 
-    file = Path(__file__).with_name("defaults") / f"{library}.json"
-    read = json.loads(file.read_text(encoding="utf-8"))["read"] if file.exists() else []
+    file = os.path.join(os.path.dirname(__file__), "defaults", f"{library}.json")
+    read = json.loads(text_of(file))["read"] if os.path.exists(file) else []
     return [*read, NEWEST[library]]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from memlint.cli.arguments import Parser
 from memlint.cli.examine import examine
@@ -20,12 +20,12 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser("baseline", "Record the present findings as accepted, so that only new ones count.")
     parser.add_argument("action", choices=["write"])
     parser.add_argument("paths", nargs="*", default=["."], metavar="PATH")
-    parser.add_argument("--baseline", type=Path, metavar="FILE", help=f"where to (default: {baselines.FILE} at the root)")
+    parser.add_argument("--baseline", metavar="FILE", help=f"where to (default: {baselines.FILE} at the root)")
     add_settings(parser)
     options = parser.parse_args(arguments)
     session = Session(configs(options), over_settings(options))
     inputs = gather(options.paths, session)
-    file = options.baseline or session.root_of(options.paths[0]) / baselines.FILE
+    file = options.baseline or os.path.join(session.root_of(options.paths[0]), baselines.FILE)
     result = examine(inputs, session, accepted=False)
     for error in result.errors:
         sys.stderr.write(f"memlint: {plain(f'{error.path}:{error.line}: {error.message}')}\n")
@@ -34,5 +34,5 @@ def run(arguments: Sequence[str]) -> int:
         written = baselines.write(file, result.findings, session.relative, linted)
     except OSError as error:
         raise Failure(f"cannot write {file}: {error.strerror or error}") from None
-    sys.stdout.write(f"{plural(len(written.entries), 'accepted finding')} in {plain(str(file))}\n")
+    sys.stdout.write(f"{plural(len(written.entries), 'accepted finding')} in {plain(file)}\n")
     return 2 if result.errors else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 
 from memlint.cli.arguments import Parser
@@ -31,7 +30,7 @@ def parser() -> Parser:
     rules.add_argument("--select", action="append", default=[], metavar="RULES", help="run only these (codes, prefixes or names)")
     rules.add_argument("--ignore", action="append", default=[], metavar="RULES", help="leave these out")
     rules.add_argument("--no-ignores", action="store_true", help="show what comments and the baseline silence")
-    rules.add_argument("--baseline", type=Path, metavar="FILE", help=f"accepted findings (default: {BASELINE})")
+    rules.add_argument("--baseline", metavar="FILE", help=f"accepted findings (default: {BASELINE})")
     fixes = parser.add_argument_group("fixes")
     fixes.add_argument("--fix", action="store_true", help="apply the fixes that keep the mathematics of the training")
     fixes.add_argument("--unsafe-fixes", action="store_true", help="apply those that change numerics or schedule, too")

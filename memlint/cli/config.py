@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from memlint.cli.arguments import Parser
 from memlint.cli.failure import Failure
@@ -20,11 +20,11 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser("config", "The settings in force for a file or folder, and where each is written.")
     parser.add_argument("action", choices=["show"])
     parser.add_argument("path", nargs="?", default=".", metavar="FILE")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="use this configuration file only")
+    parser.add_argument("--config", metavar="FILE", help="use this configuration file only")
     parser.add_argument("--isolated", action="store_true", help="ignore all configuration files")
     parser.add_argument("--format", choices=("full", "json"), default="full")
     options = parser.parse_args(arguments)
-    if not Path(options.path).exists():
+    if not os.path.exists(options.path):
         raise Failure(f"{options.path}: no such file or directory")
     try:
         rows = explain(options.path, Configs(options.config, options.isolated))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from memlint.assess import DOES_NOT_FIT, TIGHT, Assessment, estimate_with, smallest_card
 from memlint.cli import internal_error
@@ -20,7 +20,7 @@ from memlint.source import ReadError, Span
 
 
 def examine(
-    inputs: Inputs, session: Session, *, ignores: bool = True, accepted: bool = True, baseline: Path | None = None
+    inputs: Inputs, session: Session, *, ignores: bool = True, accepted: bool = True, baseline: str | None = None
 ) -> CheckResult:
     """Everything the rules find in the inputs, after suppressions (`ignores`) and the baseline (`accepted`)."""
     collected = _collect(inputs, session)
@@ -37,7 +37,7 @@ def examine(
     findings, silenced = _identified(kept, silenced, session)
     stale = 0
     if accepted:
-        file = baseline or session.root_of(inputs.files[0] if inputs.files else ".") / baselines.FILE
+        file = baseline or os.path.join(session.root_of(inputs.files[0] if inputs.files else "."), baselines.FILE)
         applied = baselines.read(file).apply(findings, (session.relative(path) for path in inputs.files))
         findings, silenced, stale = list(applied.new), [*silenced, *applied.known], len(applied.stale)
     notes = _notes(collected.assessments)
@@ -88,7 +88,7 @@ class _Collected:
 
 def _collect(inputs: Inputs, session: Session) -> _Collected:
     collected = _Collected()
-    loaded: dict[tuple[Path, ...], tuple[Rule, ...]] = {}
+    loaded: dict[tuple[str, ...], tuple[Rule, ...]] = {}
     for path in inputs.files:
         found = session.read(path)
         if not found.runs and not found.errors and not session.speaks(path):
@@ -171,8 +171,10 @@ def _lack(assessment: Assessment) -> tuple[str, str]:
     """What the run lacks, in words that are the same for all runs that lack it, and what is to be said of this one."""
     if assessment.is_fragment:
         return "", ""
+    if assessment.why_not:
+        return f"no {'verdict' if assessment.estimate else 'estimate'}: {assessment.why_not}", ""
     if assessment.estimate is None:
-        return (f"no estimate: {assessment.why_not}" if assessment.why_not else ""), ""
+        return "", ""
     if assessment.gpu is not None:
         return "", ""
     card = smallest_card(assessment.estimate)

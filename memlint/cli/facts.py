@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from memlint.cli.arguments import Parser
 from memlint.cli.options import add_formats, add_settings, configs, over_settings, write_file
 from memlint.cli.session import Read, Session, from_stdin, gather
 from memlint.facts import TrainingRun
+from memlint.paths import text_of
 from memlint.report.facts import render_full, render_json
 from memlint.report.style import Style, for_stream
 from memlint.source import ReadError
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
 def _in_force(path: str, found: Read) -> list[tuple[str, str, str]]:
     """The libraries whose defaults the runs took, with the version that counts and the place that says so."""
     try:
-        inside = pins_inside(Path(path).read_text(encoding="utf-8", errors="replace"))
+        inside = pins_inside(text_of(path, errors="replace"))
     except OSError:
         inside = {}
     versions = versions_for(path, {**inside, **found.settings.versions})

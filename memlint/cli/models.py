@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from memlint.cli.arguments import Parser
 from memlint.cli.failure import Failure
@@ -48,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _looked_up(name: str) -> Lookup:
     try:
-        return lookup(name, base=Path(), overrides=Configs().settings_for(".").models)
+        return lookup(name, overrides=Configs().settings_for(".").models)
     except ConfigError as error:
         raise Failure(str(error)) from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 
 from memlint.cli.arguments import BadValue, Parser
@@ -25,7 +24,7 @@ def add_settings(parser: Parser) -> None:
         metavar="KEY=VALUE",
         help="state a value that the input leaves open (repeatable)",
     )
-    group.add_argument("--config", type=Path, metavar="FILE", help="use this configuration file only")
+    group.add_argument("--config", metavar="FILE", help="use this configuration file only")
     group.add_argument("--isolated", action="store_true", help="ignore all configuration files")
 
 
@@ -126,6 +125,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 def write_file(path: str, text: str) -> None:
     """Write a report; a file that cannot be written ends the command."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror or error}") from None

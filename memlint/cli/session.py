@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from memlint.assess import Assessment, assess, overridden, target
 from memlint.cli import internal_error
@@ -14,6 +13,7 @@ from memlint.config import Configs, Settings, verify_comments
 from memlint.config_file import ConfigError
 from memlint.extract import Project, extract, malformed
 from memlint.facts import TrainingRun
+from memlint.paths import inside, posix
 from memlint.source import ReadError, Source
 from memlint.typed import NamedTuple
 
@@ -38,7 +38,7 @@ class Session:
         self.configs = configs
         self.layer = layer
         self.texts: Mapping[str, Source] = texts or {}
-        self._projects: dict[tuple[Path, tuple[tuple[str, str], ...]], Project] = {}
+        self._projects: dict[tuple[str, tuple[tuple[str, str], ...]], Project] = {}
 
     def with_texts(self, texts: Mapping[str, Source]) -> Session:
         """The same call with other texts in the place of some files, and every other file read anew."""
@@ -90,16 +90,14 @@ class Session:
         errors = [error for error in found.errors if not error.partial]
         return errors or ([] if found.runs or found.errors else self.malformed(found.path))
 
-    def root_of(self, path: str) -> Path:
+    def root_of(self, path: str) -> str:
         """The folder that paths in baselines and fingerprints are relative to: the repository's, else where we are."""
         project = self.project_for(path, self.settings_for(path))
-        return project.root if project.marked else Path.cwd()
+        return project.root if project.marked else os.getcwd()
 
     def relative(self, path: str) -> str:
         """A path as fingerprints and baselines know it, whatever folder memlint was started in."""
-        absolute = Path(os.path.abspath(path))  # links are not followed
-        root = self.root_of(path)
-        return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else Path(path).as_posix()
+        return inside(os.path.abspath(path), self.root_of(path)) or posix(path)
 
     def source(self, path: str) -> Source | None:
         """The text of a path that a finding points into."""
@@ -140,13 +138,13 @@ def gather(paths: Sequence[str], session: Session, *, force_exclude: bool = Fals
     for path in paths:
         if path in session.texts:
             files[path] = True
-        elif Path(path).is_dir():
+        elif os.path.isdir(path):
             for found in discover(path):
                 if session.settings_for(found).excludes(found):
                     excluded += 1
                 else:
                     files.setdefault(found, False)
-        elif not Path(path).exists():
+        elif not os.path.exists(path):
             raise Failure(f"{path}: no such file or directory")
         elif force_exclude and (not _readable(path) or session.settings_for(path).excludes(path)):
             excluded += 1

@@ -7,10 +7,11 @@ on. A version between two that were read has the older default. Loaded on first 
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
-from pathlib import Path
 
 from memlint.facts import Fact, default, unknown
+from memlint.paths import text_of
 from memlint.typed import Any
 from memlint.versions import Versions, version_key
 
@@ -20,8 +21,8 @@ MISSING = object()
 
 @cache
 def _classes(library: str) -> dict[str, dict[str, list[list[Any]]]]:
-    file = Path(__file__).with_name(f"{library}.json")
-    classes: dict[str, dict[str, list[list[Any]]]] = json.loads(file.read_text(encoding="utf-8"))["classes"]
+    file = os.path.join(os.path.dirname(__file__), f"{library}.json")
+    classes: dict[str, dict[str, list[list[Any]]]] = json.loads(text_of(file))["classes"]
     return classes
 
 

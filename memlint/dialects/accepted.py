@@ -7,10 +7,11 @@ version than the one that was read (`memlint/defaults/keys.json`).
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
-from pathlib import Path
 
 from memlint.facts import Problem
+from memlint.paths import text_of
 from memlint.read.document import Document, MappingNode
 
 BLOCKS = {
@@ -35,8 +36,8 @@ MAX_CHECKED = 500
 
 @cache
 def _accepted(name: str) -> frozenset[str]:
-    file = Path(__file__).parent.parent / "defaults" / "keys.json"
-    return frozenset(json.loads(file.read_text(encoding="utf-8")).get(name, ()))
+    file = os.path.join(os.path.dirname(os.path.dirname(__file__)), "defaults", "keys.json")
+    return frozenset(json.loads(text_of(file)).get(name, ()))
 
 
 def unknown_keys(document: Document, dialect: str) -> tuple[Problem, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import lru_cache
-from pathlib import Path
 
+from memlint.paths import text_of
 from memlint.typed import NamedTuple
 
-DATA = Path(__file__).parent / "data" / "gpus.json"
+DATA = os.path.join(os.path.dirname(__file__), "data", "gpus.json")
 
 
 class Gpu(NamedTuple):
@@ -55,7 +56,7 @@ def all_gpus() -> tuple[Gpu, ...]:
             common=card["common"],
             source=card["source"],
         )
-        for card in json.loads(DATA.read_text(encoding="ascii"))
+        for card in json.loads(text_of(DATA))
     )
     return tuple(sorted(cards, key=lambda gpu: (gpu.capacity_bytes, gpu.name)))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from memlint.facts import Extraction, Fact, Origin, Status, TrainingRun, fixed
 from memlint.launch.read import launched, walk
 from memlint.launch.relocate import Origins, moved, relocated
+from memlint.paths import posix
 from memlint.project import Project
 from memlint.read.notebook import Notebook, ShellText, read_notebook
 from memlint.read.shell import Joined, Lines, Piece, ShellError, Value
@@ -39,12 +40,12 @@ def read_notebook_runs(source: Source, project: Project) -> Extraction:
 
 def _files(notebook: Notebook) -> tuple[dict[str, Source], dict[str, Origins]]:
     """The files that `%%writefile` cells write, and where their text stands."""
-    base = Path(notebook.path).parent
+    base = os.path.dirname(notebook.path)
     sources: dict[str, Source] = {}
     origins: dict[str, Origins] = {}
     for file in notebook.files:
         kind = kind_of(file.path)
-        name = (base / file.path).as_posix()
+        name = posix(os.path.join(base, file.path))
         if kind is None or file.append:
             continue
         sources[name] = Source(name, kind, file.text)
@@ -119,7 +120,7 @@ def _shell(notebook: Notebook, project: Project) -> Extraction:
     for shell in notebook.shell:
         lines = Lines(notebook.path, shell.text, cell=shell.cell, line=shell.line, column=shell.column)
         if shell.kind == "cd":
-            directory = (Path(directory or "") / shell.text.strip().strip("\"'")).as_posix()
+            directory = posix(os.path.join(directory or "", shell.text.strip().strip("\"'")))
         elif shell.kind == "env":
             name, value = _setting(shell, lines)
             environment[name] = value

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from memlint.dialects import recognise
 from memlint.dialects.context import Dialect, first_document
@@ -19,6 +18,7 @@ from memlint.launch.recipes import Recipe, hydra_config, is_tool, read_recipe, r
 from memlint.launch.relocate import Origins, relocated
 from memlint.launch.words import arguments, basename, text
 from memlint.launch.wrappers import unwrap
+from memlint.paths import posix
 from memlint.project import Project
 from memlint.read.shell import Joined, Lines, Script, ShellError, Value, evaluate
 from memlint.source import Kind, ReadError, Source, Span, kind_of
@@ -50,7 +50,7 @@ def walk(
     shell: Lines | Joined, path: str, project: Project, environment: Mapping[str, Value], directory: str | None = None
 ) -> Script:
     """The commands of a shell text that stands in the file `path`. Raises `ShellError`."""
-    absolute = Path(os.path.abspath(path)).as_posix()  # links are not followed
+    absolute = posix(os.path.abspath(path))  # links are not followed
 
     def follow(link: str, directory: str | None) -> Lines | None:
         target = project.resolve(link, path, directory=directory)
@@ -163,13 +163,13 @@ def _module(dialect: Dialect) -> str:
 
 def _written(script: Script, path: str) -> tuple[dict[str, Source], dict[str, Origins]]:
     """The files that the script writes, beside it, and where their text stands in it."""
-    base = Path(path).parent
+    base = os.path.dirname(path)
     sources: dict[str, Source] = {}
     origins: dict[str, Origins] = {}
     for file in script.written:
         kind = kind_of(file.path)
         if kind is not None and not file.path.startswith(("/dev", "~")):
-            name = (base / file.path).as_posix()
+            name = posix(os.path.join(base, file.path))
             sources[name] = Source(name, kind, file.text.text)
             origins[name] = file.text
     return sources, origins

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from pathlib import Path
 
 from memlint.facts import Extraction, Fact, Status, TrainingRun
 from memlint.frameworks.jobs import Started
 from memlint.launch.combine import merged
 from memlint.launch.command import Command
 from memlint.launch.read import launched, read_command, walk
+from memlint.paths import posix
 from memlint.project import Project
 from memlint.read.shell import Invocation, Joined, Piece, Script, ShellError, Value
 from memlint.source import ReadError, Span
@@ -34,7 +35,7 @@ def read_started(started: Iterable[Started], path: str, project: Project) -> Ext
 def _job(start: Started, path: str, project: Project) -> Extraction:
     program, *argv = start.words
     pins = {library: Pin(version, "the job's image") for library, version in start.pins.items()}
-    folder = (Path(start.directory) / str(program.value)).as_posix() if start.directory else str(program.value)
+    folder = posix(os.path.join(start.directory, str(program.value))) if start.directory else str(program.value)
     command = Command(folder, tuple(argv), start.span, start.env, start.job, path=path)
     return read_command(command, project.with_pins(pins))
 

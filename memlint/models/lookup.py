@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from memlint.models import catalogue, local
 from memlint.models.architecture import Architecture
 from memlint.models.config import from_config, text_part
 from memlint.models.guess import same_family_and_size
+from memlint.paths import shown
 from memlint.typed import Any, NamedTuple
 
 TELL = (
@@ -68,7 +68,7 @@ def lookup(
     model_id: str | None,
     *,
     config: Mapping[str, Any] | None = None,
-    base: Path | None = None,
+    base: str = "",
     overrides: Mapping[str, str] | None = None,
 ) -> Lookup:
     """The architecture of a model.
@@ -78,13 +78,13 @@ def lookup(
     Never raises: what cannot be read is unknown.
     """
     name = (model_id or "").strip()
-    base, overrides = base or Path(), overrides or {}
+    overrides = overrides or {}
     if config:
         return _inline(name, config, base, overrides)
     return _named(name, base, overrides) if name else Lookup(None, "nothing names the model")
 
 
-def _inline(name: str, config: Mapping[str, Any], base: Path, overrides: Mapping[str, str]) -> Lookup:
+def _inline(name: str, config: Mapping[str, Any], base: str, overrides: Mapping[str, str]) -> Lookup:
     """A configuration in the input, alone or over the configuration of the model it starts from."""
     if config.get("model_type") or not name:
         found = from_config(config, name or "inline config", "inline config")
@@ -101,7 +101,7 @@ def _inline(name: str, config: Mapping[str, Any], base: Path, overrides: Mapping
     return start._replace(architecture=changed, how=how, written={**start.written, **config})
 
 
-def _named(model_id: str, base: Path, overrides: Mapping[str, str], followed: int = 0) -> Lookup:
+def _named(model_id: str, base: str, overrides: Mapping[str, str], followed: int = 0) -> Lookup:
     other = overrides.get(model_id)
     if other and other != model_id and followed < MAX_OVERRIDES:
         return _overridden(model_id, other, _directory(other, base) or _named(other, base, overrides, followed + 1), base)
@@ -117,9 +117,9 @@ def _named(model_id: str, base: Path, overrides: Mapping[str, str], followed: in
     )
 
 
-def _overridden(model_id: str, other: str, found: Lookup, base: Path) -> Lookup:
+def _overridden(model_id: str, other: str, found: Lookup, base: str) -> Lookup:
     """What `[tool.memlint.models]` leads to, and whether the disk says otherwise."""
-    how = f"[tool.memlint.models] {model_id} -> {local.shown(other)}: {found.how}"
+    how = f"[tool.memlint.models] {model_id} -> {shown(other)}: {found.how}"
     beside = _directory(model_id, base) or _cached(model_id)
     mine, theirs = found.architecture, beside.architecture if beside else None
     if beside and mine and theirs and _shape(mine) != _shape(theirs):
@@ -127,10 +127,10 @@ def _overridden(model_id: str, other: str, found: Lookup, base: Path) -> Lookup:
     return found._replace(how=how)
 
 
-def _directory(model_id: str, base: Path) -> Lookup | None:
+def _directory(model_id: str, base: str) -> Lookup | None:
     config = local.directory_config(model_id, base)
     if config is not None:
-        file = local.shown(model_id)
+        file = shown(model_id)
         return _configured(config, model_id, file if file.endswith(".json") else f"config.json in {file}")
     start = local.adapter_base(model_id, base)
     found = (_catalogued(start) or _copy(start)) if start else None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
-DATA = Path(__file__).parent / "data"
+DATA = os.path.join(os.path.dirname(__file__), "data")
 
 
 def get(name: str, key: str) -> str | None:
@@ -17,7 +16,7 @@ def get(name: str, key: str) -> str | None:
     wanted = key.encode("utf-8", "replace")
     if b"\n" in wanted or b"\t" in wanted:
         return None
-    with (DATA / name).open("rb") as file:
+    with open(os.path.join(DATA, name), "rb") as file:
         low, high = 0, file.seek(0, os.SEEK_END)
         # Invariant: the line of the key, if present, starts in [low, high).
         while low < high:
@@ -42,7 +41,7 @@ def get(name: str, key: str) -> str | None:
 
 def items(name: str) -> Iterator[tuple[str, str]]:
     """Every key and value of a data file, in order."""
-    with (DATA / name).open(encoding="utf-8") as file:
+    with open(os.path.join(DATA, name), encoding="utf-8") as file:
         for line in file:
             if not line.startswith("#\t"):
                 key, _, value = line.rstrip("\n").partition("\t")
@@ -51,5 +50,5 @@ def items(name: str) -> Iterator[tuple[str, str]]:
 
 def origin(name: str) -> str:
     """What the first line of a data file says about where it comes from."""
-    with (DATA / name).open("rb") as file:
+    with open(os.path.join(DATA, name), "rb") as file:
         return file.readline().partition(b"\t")[2].decode("utf-8").strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 
 from memlint.source import Kind, Source
 
@@ -15,19 +14,19 @@ COMMANDS = re.compile(r"^[ \t-]*(?:run|script|commands?|args)[ \t]*:", re.MULTIL
 
 def is_makefile(path: str) -> bool:
     """By name: `Makefile`, `GNUmakefile`, `train.mk`."""
-    name = PurePosixPath(path).name.lower()
+    name = path.rpartition("/")[2].lower()
     return name.startswith(("makefile", "gnumakefile")) or name.endswith(".mk")
 
 
 def is_dockerfile(path: str) -> bool:
     """By name: `Dockerfile`, `Dockerfile.train`, `train.dockerfile`."""
-    name = PurePosixPath(path).name.lower()
+    name = path.rpartition("/")[2].lower()
     return name.startswith("dockerfile") or name.endswith(".dockerfile")
 
 
 def is_debug_file(path: str) -> bool:
     """VS Code's `launch.json`."""
-    return PurePosixPath(path).name == "launch.json"
+    return path.rpartition("/")[2] == "launch.json"
 
 
 def holds_launches(source: Source) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from memlint.assess import Assessment
 from memlint.comments import code_cells
+from memlint.paths import shown
 from memlint.rules.finding import Finding, Fix, Read, Severity
 from memlint.source import ReadError, Span
 from memlint.typed import NamedTuple
@@ -74,12 +74,7 @@ class CheckResult(NamedTuple):
 
 def relative(path: str) -> str:
     """A path as CI services want it: relative to the working directory when it lies below, posix separators."""
-    if Path(path).is_absolute():
-        try:
-            path = str(Path(path).relative_to(Path.cwd()))
-        except ValueError:
-            return Path(path).as_posix()
-    return Path(os.path.normpath(path)).as_posix()
+    return shown(path if os.path.isabs(path) else os.path.normpath(path))
 
 
 def gravest_first(findings: Iterable[Finding]) -> list[Finding]:

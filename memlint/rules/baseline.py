@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from memlint.config import ConfigError
+from memlint.paths import text_of
 from memlint.rules.finding import Finding
 from memlint.typed import NamedTuple
 
@@ -56,24 +56,24 @@ class Baseline(NamedTuple):
         return Applied(tuple(new), tuple(known), tuple(stale))
 
 
-def read(path: Path) -> Baseline:
+def read(path: str) -> Baseline:
     """The baseline in a file; an empty one when there is no file. Raises `ConfigError` when it is something else."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text_of(path))
     except FileNotFoundError:
         return Baseline()
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"not a baseline: {error}", str(path), getattr(error, "lineno", 1)) from None
+        raise ConfigError(f"not a baseline: {error}", path, getattr(error, "lineno", 1)) from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise ConfigError(f"not a baseline: schema is not {SCHEMA}", str(path))
+        raise ConfigError(f"not a baseline: schema is not {SCHEMA}", path)
     try:
         entries = [Entry(**{name: str(value) for name, value in entry.items()}) for entry in data["findings"]]
     except (KeyError, TypeError, AttributeError):
-        raise ConfigError("not a baseline: an entry has other fields than memlint writes", str(path)) from None
+        raise ConfigError("not a baseline: an entry has other fields than memlint writes", path) from None
     return Baseline({entry.fingerprint: entry for entry in entries})
 
 
-def write(path: Path, findings: Iterable[Finding], relative: Callable[[str], str], linted: Iterable[str] = ()) -> Baseline:
+def write(path: str, findings: Iterable[Finding], relative: Callable[[str], str], linted: Iterable[str] = ()) -> Baseline:
     """Write the findings as the baseline, sorted, one entry a line; what was accepted before keeps its reason.
 
     Entries of files that were not `linted` this time stay.
@@ -90,5 +90,6 @@ def write(path: Path, findings: Iterable[Finding], relative: Callable[[str], str
         "    " + json.dumps({name: getattr(row, name) for name in Entry._fields}, ensure_ascii=False) for row in rows
     )
     body = f"\n{lines}\n  " if rows else ""
-    path.write_text(f'{{\n  "schema": "{SCHEMA}",\n  "findings": [{body}]\n}}\n', encoding="utf-8")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f'{{\n  "schema": "{SCHEMA}",\n  "findings": [{body}]\n}}\n')
     return Baseline(entries)

@@ -29,7 +29,7 @@ def load_rules(settings: Settings | None = None) -> tuple[Rule, ...]:
     for folder in settings.rules if settings else ():
         from memlint.rules.team import team_rules  # loads the page reader, and YAML
 
-        team += team_rules(str(folder))
+        team += team_rules(folder)
     taken: dict[str, Rule] = {}
     for rule in (*own, *team):
         for identity in (rule.code, rule.name, *rule.aliases):

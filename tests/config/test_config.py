@@ -46,19 +46,19 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_key(repo: Path) -> None:
-    settings = settings_for(repo / "train.py")
+    settings = settings_for(str(repo / "train.py"))
     assert (settings.gpu, settings.gpus, settings.host_ram) == ("a100-80gb", 2, 256 * 2**30)
     assert (settings.select, settings.ignore, settings.fail_on) == (("MEM0",), ("MEM010", "full-logits"), "warning")
     assert settings.models == {"acme/private-7b": "meta-llama/Llama-2-7b-hf"}
     assert settings.versions == {"transformers": "4.57.6"}
     # Values under `set` are canonical: adamw_8bit is bitsandbytes' AdamW.
     assert settings.set == {"batch.sequence_length": 2048, "optimizer.name": "adamw_bnb_8bit"}
-    assert settings.root == repo
+    assert settings.root == str(repo)
 
 
 def test_per_path_settings_hold_below_their_pattern_only(repo: Path) -> None:
-    assert settings_for(repo / "configs" / "small" / "deep" / "a.yaml").gpu == "t4"
-    assert settings_for(repo / "configs" / "a.yaml").gpu == "a100-80gb"
+    assert settings_for(str(repo / "configs" / "small" / "deep" / "a.yaml")).gpu == "t4"
+    assert settings_for(str(repo / "configs" / "a.yaml")).gpu == "a100-80gb"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_per_path_settings_hold_below_their_pattern_only(repo: Path) -> None:
     ],
 )
 def test_exclude(repo: Path, path: str, excluded: bool) -> None:
-    assert settings_for(repo / path).excludes(repo / path) is excluded
+    assert settings_for(str(repo / path)).excludes(str(repo / path)) is excluded
 
 
 def test_exclude_never_matches_above_the_configuration(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_exclude_never_matches_above_the_configuration(tmp_path: Path) -> None:
     root = tmp_path / "build" / "repo"
     root.mkdir(parents=True)
     (root / "memlint.toml").write_text('exclude = ["build"]\n')
-    assert not settings_for(root / "train.py").excludes(root / "train.py")
-    assert settings_for(root / "train.py").excludes(root / "build" / "train.py")
+    assert not settings_for(str(root / "train.py")).excludes(str(root / "train.py"))
+    assert settings_for(str(root / "train.py")).excludes(str(root / "build" / "train.py"))
 
 
 def test_the_nearest_file_with_a_section_wins_alone(tmp_path: Path) -> None:
@@ -90,15 +90,15 @@ def test_the_nearest_file_with_a_section_wins_alone(tmp_path: Path) -> None:
     inner.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[tool.memlint]\ngpu = "t4"\nignore = ["MEM001"]\n')
     (tmp_path / "pkg" / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
-    assert settings_for(inner / "a.py").gpu == "t4"
+    assert settings_for(str(inner / "a.py")).gpu == "t4"
     (tmp_path / "pkg" / "memlint.toml").write_text('gpu = "a10g"\n')
-    assert (settings_for(inner / "a.py").gpu, settings_for(inner / "a.py").ignore) == ("a10g", ())
+    assert (settings_for(str(inner / "a.py")).gpu, settings_for(str(inner / "a.py")).ignore) == ("a10g", ())
 
 
 def test_memlint_toml_wins_over_pyproject_in_one_folder(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.memlint]\ngpu = "t4"\n')
     (tmp_path / "memlint.toml").write_text('gpu = "a10g"\n')
-    assert settings_for(tmp_path / "a.py").gpu == "a10g"
+    assert settings_for(str(tmp_path / "a.py")).gpu == "a10g"
 
 
 def test_extend_is_explicit_and_adds_tables(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_extend_is_explicit_and_adds_tables(tmp_path: Path) -> None:
     (tmp_path / "sub" / "memlint.toml").write_text(
         'extend = "../pyproject.toml"\ngpu = "a10g"\nignore = ["MEM002"]\n[versions]\npeft = "0.13"\n'
     )
-    settings = settings_for(tmp_path / "sub" / "a.py")
+    settings = settings_for(str(tmp_path / "sub" / "a.py"))
     assert (settings.gpu, settings.gpus, settings.ignore) == ("a10g", 4, ("MEM002",))
     assert settings.versions == {"trl": "0.12", "peft": "0.13"}
     # Patterns stay relative to the file that wrote them.
@@ -120,7 +120,7 @@ def test_extend_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "memlint.toml").write_text('gpu = "t4"\nextend = "pyproject.toml"\n')
     (tmp_path / "pyproject.toml").write_text('[tool.memlint]\nextend = "memlint.toml"\n')
     with pytest.raises(ConfigError, match="goes in a circle"):
-        settings_for(tmp_path / "a.py")
+        settings_for(str(tmp_path / "a.py"))
 
 
 @pytest.mark.parametrize(
@@ -152,24 +152,24 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, name: str, text: st
         text, line = text.replace("[per-path", "[tool.memlint.per-path"), line + 1
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError) as error:
-        settings_for(tmp_path / "a.py")
+        settings_for(str(tmp_path / "a.py"))
     assert error.value.message.startswith(message)
     assert (error.value.line, Path(error.value.path).name) == (line, name)
 
 
 def test_nested_and_dotted_set_are_one_key(tmp_path: Path) -> None:
     (tmp_path / "memlint.toml").write_text('[set]\n"batch.micro_batch_size" = 2\n[set.batch]\nsequence_length = 512\n')
-    assert settings_for(tmp_path / "a.py").set == {"batch.micro_batch_size": 2, "batch.sequence_length": 512}
+    assert settings_for(str(tmp_path / "a.py")).set == {"batch.micro_batch_size": 2, "batch.sequence_length": 512}
 
 
 def test_explicit_and_isolated(tmp_path: Path) -> None:
     (tmp_path / "memlint.toml").write_text('gpu = "t4"\n')
     other = tmp_path / "ci.toml"
     other.write_text('gpu = "a10g"\n')
-    assert Configs(explicit=other).settings_for(tmp_path / "a.py").gpu == "a10g"
-    assert Configs(isolated=True).settings_for(tmp_path / "a.py") == Settings()
+    assert Configs(explicit=str(other)).settings_for(str(tmp_path / "a.py")).gpu == "a10g"
+    assert Configs(isolated=True).settings_for(str(tmp_path / "a.py")) == Settings()
     with pytest.raises(ConfigError, match="no such configuration file"):
-        Configs(explicit=tmp_path / "gone.toml").settings_for(tmp_path / "a.py")
+        Configs(explicit=str(tmp_path / "gone.toml")).settings_for(str(tmp_path / "a.py"))
 
 
 def test_explain_names_the_origin_of_each_key(repo: Path) -> None:
@@ -182,7 +182,7 @@ def test_explain_names_the_origin_of_each_key(repo: Path) -> None:
 
 
 def test_options_of_the_command_line_come_on_top(repo: Path) -> None:
-    settings = settings_for(repo / "a.py").with_options("--gpu", gpu="a10g", gpus=None, set={"batch.packing": True})
+    settings = settings_for(str(repo / "a.py")).with_options("--gpu", gpu="a10g", gpus=None, set={"batch.packing": True})
     assert (settings.gpu, settings.gpus) == ("a10g", 2)
     assert settings.set["batch.packing"] is True and settings.set["batch.sequence_length"] == 2048
     assert settings.origin_of("batch.packing") == "--gpu"
@@ -232,7 +232,7 @@ def test_paths_of_models_are_relative_to_the_file_that_says_them(tmp_path: Path)
         '"a/id" = "gpt2"\n"a/other" = "org/name"\n',
         encoding="utf-8",
     )
-    assert settings_for(tmp_path / "jobs" / "train.py").models == {
+    assert settings_for(str(tmp_path / "jobs" / "train.py")).models == {
         "a/folder": str(tmp_path / "shapes" / "mine"),
         "a/file": str(tmp_path / "shapes" / "mine" / "config.json"),
         "a/dotted": str(tmp_path / "gone"),

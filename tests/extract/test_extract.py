@@ -80,7 +80,7 @@ def test_links(tmp_path: Path) -> None:
     (tmp_path / "outside.json").write_text("{}")
     project = Project.around(str(root / "a" / "b" / "run.sh"))
     here = str(root / "a" / "b" / "run.sh")
-    assert project.root == root
+    assert project.root == str(root)
     assert project.resolve("ds.json", here) == str(root / "ds.json")
     assert project.resolve("near.json", here) == str(root / "a" / "b" / "near.json")
     assert project.resolve("../../ds.json", here) == str(root / "ds.json")

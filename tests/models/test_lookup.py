@@ -162,7 +162,7 @@ def config_at(directory: Path, **config: object) -> None:
 
 def test_a_local_directory_comes_before_the_catalogue(tmp_path: Path) -> None:
     config_at(tmp_path / "Qwen" / "Qwen2.5-7B", model_type="llama", num_hidden_layers=3)
-    found = lookup("Qwen/Qwen2.5-7B", base=tmp_path)
+    found = lookup("Qwen/Qwen2.5-7B", base=str(tmp_path))
     assert found.how == "config.json in Qwen/Qwen2.5-7B"
     assert found.architecture is not None
     assert (found.architecture.layers, found.architecture.params) == (3, None)
@@ -172,7 +172,7 @@ def test_a_local_copy_in_the_catalogue_s_shape_has_its_counts(tmp_path: Path) ->
     row = catalogue.find("Qwen/Qwen2.5-7B")
     assert row is not None
     config_at(tmp_path / "Qwen" / "Qwen2.5-7B", **row.row["config"])
-    found = lookup("Qwen/Qwen2.5-7B", base=tmp_path)
+    found = lookup("Qwen/Qwen2.5-7B", base=str(tmp_path))
     assert found.architecture is not None
     assert found.architecture.params == 7_615_616_512
     assert found.architecture.linears
@@ -181,7 +181,7 @@ def test_a_local_copy_in_the_catalogue_s_shape_has_its_counts(tmp_path: Path) ->
 def test_an_adapter_directory_leads_to_its_base(tmp_path: Path) -> None:
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text('{"base_model_name_or_path": "gpt2"}', encoding="utf-8")
-    found = lookup("adapter", base=tmp_path)
+    found = lookup("adapter", base=str(tmp_path))
     assert found.how.startswith("base of the adapter in adapter: catalogue")
     assert found.architecture is not None
     assert found.architecture.layers == 12
@@ -191,7 +191,7 @@ def test_an_adapter_directory_leads_to_its_base(tmp_path: Path) -> None:
 def test_a_broken_config_json_is_passed_over(tmp_path: Path, content: str) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "config.json").write_text(content, encoding="utf-8", errors="surrogatepass")
-    assert lookup("./m", base=tmp_path).architecture is None
+    assert lookup("./m", base=str(tmp_path)).architecture is None
 
 
 def test_the_hugging_face_cache(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_the_hugging_face_cache(tmp_path: Path) -> None:
 
 def test_overrides_name_a_path_or_another_id(tmp_path: Path) -> None:
     config_at(tmp_path / "shapes" / "mine", model_type="gpt2", n_layer=3)
-    by_path = lookup("org/mine", base=tmp_path, overrides={"org/mine": "shapes/mine"})
-    by_id = lookup("org/mine", base=tmp_path, overrides={"org/mine": "other", "other": "gpt2"})
+    by_path = lookup("org/mine", base=str(tmp_path), overrides={"org/mine": "shapes/mine"})
+    by_id = lookup("org/mine", base=str(tmp_path), overrides={"org/mine": "other", "other": "gpt2"})
     assert by_path.architecture is not None
     assert by_id.architecture is not None
     assert (by_path.architecture.layers, by_id.architecture.layers) == (3, 12)
@@ -220,15 +220,15 @@ def test_overrides_stand_above_the_disk_and_say_when_it_disagrees(tmp_path: Path
     """Somebody wrote them for memlint, and every machine has them; a directory or a cache is there on one machine."""
     config_at(tmp_path / "mine", model_type="gpt2", n_layer=3)
     config_at(tmp_path / "hf" / "hub" / "models--org--x" / "snapshots" / "aaa", model_type="gpt2", n_layer=5)
-    above_directory = lookup("mine", base=tmp_path, overrides={"mine": "gpt2"})
-    above_cache = lookup("org/x", base=tmp_path, overrides={"org/x": "gpt2"})
+    above_directory = lookup("mine", base=str(tmp_path), overrides={"mine": "gpt2"})
+    above_cache = lookup("org/x", base=str(tmp_path), overrides={"org/x": "gpt2"})
     assert above_directory.architecture is not None
     assert above_cache.architecture is not None
     assert (above_directory.architecture.layers, above_cache.architecture.layers) == (12, 12)
     assert above_directory.how.endswith("(config.json in mine says otherwise)")
     assert above_cache.how.endswith("(Hugging Face cache says otherwise)")
     config_at(tmp_path / "same", model_type="gpt2", n_layer=12)
-    assert "otherwise" not in lookup("same", base=tmp_path, overrides={"same": "gpt2"}).how
+    assert "otherwise" not in lookup("same", base=str(tmp_path), overrides={"same": "gpt2"}).how
 
 
 def test_an_override_that_leads_nowhere_is_unknown() -> None:
@@ -348,7 +348,7 @@ def test_a_cold_lookup_takes_a_few_milliseconds() -> None:
 def test_the_data_is_small_enough_for_the_wheel() -> None:
     import zlib
 
-    packed = sum(len(zlib.compress(file.read_bytes())) for file in table.DATA.iterdir())
+    packed = sum(len(zlib.compress(file.read_bytes())) for file in Path(table.DATA).iterdir())
     assert packed < 600_000
 
 

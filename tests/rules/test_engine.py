@@ -239,7 +239,7 @@ at: [batch.packing]
 
 def team(folder: Path, when: str = "not batch.packing", more: str = "") -> tuple[Rule, ...]:
     (folder / "acme.md").write_text(PAGE.format(when=when, more=more))
-    return load_rules(Settings(rules=(folder,)))
+    return load_rules(Settings(rules=(str(folder),)))
 
 
 def test_a_team_page_is_a_rule(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_the_example_of_the_readme_is_a_rule(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "rules" / "README.md").read_text(encoding="utf-8")
     front = readme.partition("## Front matter\n\n```yaml\n")[2].partition("```")[0]
     (tmp_path / "acme.md").write_text(f"---\n{front}---\n# sequences-too-long (ACME001)\n", encoding="utf-8")
-    rules = load_rules(Settings(rules=(tmp_path,)))
+    rules = load_rules(Settings(rules=(str(tmp_path),)))
     run = run_of(batch__sequence_length=8192, batch__packing=False)
     (finding,) = [f for f in check(assess(run), rules) if f.code == "ACME001"]
     assert finding.message == "8192 tokens a sample: our data has 95 % below 2048"

@@ -1,0 +1,46 @@
+"""Paths are strings: what a check needs of them beside `os.path`; `pathlib` takes as long to load as a script takes to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+
+def above(folder: str) -> Iterator[str]:
+    """An absolute folder, then each one above it, up to the root."""
+    yield folder
+    while (parent := os.path.dirname(folder)) != folder:
+        yield parent
+        folder = parent
+
+
+def inside(path: str, folder: str) -> str | None:
+    """The way from a folder to a path below it, both absolute, with posix separators; "." for itself, None when it is elsewhere."""
+    if path == folder:
+        return "."
+    start = folder if folder.endswith(os.sep) else folder + os.sep
+    return path[len(start) :].replace(os.sep, "/") if path.startswith(start) else None
+
+
+def posix(path: str) -> str:
+    """A path with posix separators, and without what says nothing: doubled slashes, `./`, a slash at the end."""
+    path = path.replace(os.sep, "/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return "/" * path.startswith("/") + "/".join(parts) or "."
+
+
+def shown(path: str) -> str:
+    """A path as a person wants to read it: relative to the working directory when it lies below."""
+    below = inside(path, os.getcwd()) if os.path.isabs(path) else None
+    return posix(path if below is None else below)
+
+
+def expanded(path: str) -> str:
+    """A path with `~` replaced, where there is such a home."""
+    return os.path.expanduser(path) if path.startswith("~") else path
+
+
+def text_of(path: str, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """The text of a file. Raises `OSError` and `UnicodeDecodeError`."""
+    with open(path, encoding=encoding, errors=errors) as file:
+        return file.read()
