@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from memlint.comments import ORIGIN
 from memlint.config import Settings
@@ -262,7 +262,7 @@ def _look_up(run: TrainingRun, settings: Settings) -> Lookup:
     found = lookup(
         name if isinstance(name, str) else None,
         config=config if isinstance(config, Mapping) else None,
-        base=Path(run.path).parent,
+        base=os.path.dirname(run.path),
         overrides=settings.models,
     )
     if not settings.hf:
