@@ -52,6 +52,8 @@ class Sharding(NamedTuple):
     offload_params: bool = False
     offload_optimizer: bool = False
     bucket_view: bool = False
+    clones_outputs: bool = False
+    """DDP that looks for unused parameters returns clones of its model's outputs."""
     keeps_last: bool = False
     """The last block stays gathered between forward and backward (torchtitan)."""
     tensor: int = 1
@@ -99,12 +101,12 @@ class Sharding(NamedTuple):
         """Elements of a rank's part."""
         return -(-numel // self.ranks)
 
-    def states_ranks(self, kind: str) -> int:
-        """Ranks that the optimizer states of a parameter are divided over: Megatron's experts have a data-parallel group of their own
-        (0.15 `core/parallel_state.py`, expert data parallel: world / (pipeline x expert x expert tensor))."""
+    def states_ranks(self, of_experts: bool) -> int:
+        """Ranks that the optimizer states of a parameter are divided over: Megatron's experts and their adapters have a data-parallel
+        group of their own (0.15 `core/parallel_state.py`, expert data parallel: world / (pipeline x expert x expert tensor))."""
         if not self.shards_states:
             return 1
-        if self.strategy == "megatron" and kind == "expert":
+        if self.strategy == "megatron" and of_experts:
             return max(1, self.world // (self.pipeline * self.expert * self.expert_tensor))
         return self.ranks
 
@@ -156,6 +158,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"
         or (strategy in FSDP and str(value("parallel.offload_params", "none")) != "none"),
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
+        clones_outputs=strategy == "ddp" and world > 1 and _looks_for_unused(run),
         keeps_last=value("parallel.last_layer_resharded") is False,
         tensor=tensor,
         pipeline=pipeline,
@@ -171,6 +174,23 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         leaves_wrapped=bool(value("parallel.wrap_trainable_leaves", False)),
         leaves_apart=not value("parallel.mixed_frozen_flat", False),
     )
+
+
+HF_TRAINERS = ACCELERATE_TRAINERS - {"accelerate", "open_instruct"}
+
+
+def _looks_for_unused(run: TrainingRun) -> bool:
+    """Whether DDP passes its outputs through `_DDPSink`, which clones them (torch 2.13 `nn/parallel/distributed.py`); with a static graph
+    in the first step only. The HF Trainer asks for it unless a model that is no PEFT model is checkpointed (transformers 5.24 `trainer.py`,
+    `_build_accelerator_args`)."""
+    if run.value("parallel.static_graph"):
+        return False
+    asked = run.value("parallel.find_unused_parameters")
+    if asked is not None:
+        return bool(asked)
+    if str(run.value("framework.name") or "transformers") not in HF_TRAINERS:
+        return False
+    return not run.value("checkpointing.enabled") or run.value("adapter.method", "none") != "none"
 
 
 def _elements(run: TrainingRun, name: str, otherwise: int) -> int:

@@ -345,3 +345,16 @@ def test_accelerate_raises_trained_shards_to_float32(accelerate: str, expected: 
     step = next(instant for instant in result.timeline if instant.phase == "optimizer_step")
     held = step.components["weights"] + step.components["optimizer_states"]
     assert held == pytest.approx(expected * 1_235_814_400 / 4, rel=0.05)
+
+
+def test_adapters_of_experts_have_the_experts_data_parallel_group() -> None:
+    """Four ranks with 32 of 128 experts each share no expert: 12 bytes for every weight of a rank's pairs, of rank 32 on both grouped
+    linears (2048 -> 2 x 768 and 768 -> 2048) in 48 layers; the attention's pairs are spread over four."""
+    run = {"model.id": "Qwen/Qwen3-30B-A3B", "model.dtype": "bfloat16", "precision": "bf16-true", "parallel.strategy": "megatron",
+           "parallel.gpus": 4, "parallel.expert": 4, "parallel.distributed_optimizer": True, "adapter.method": "lora", "adapter.r": 32,
+           "adapter.target_modules": "all-linear", "optimizer.name": "megatron_distributed_adam", "optimizer.master_weights": True,
+           "batch.micro_batch_size": 1, "batch.sequence_length": 1024, "framework.name": "ms_swift"}  # fmt: skip
+    experts = 48 * 32 * 32 * (2048 + 2 * 768 + 768 + 2048)
+    attention = 48 * 32 * ((2048 + 32 * 128 + 2 * 4 * 128) + (32 * 128 + 2048))
+    states = estimated(run, "Qwen/Qwen3-30B-A3B").components["optimizer_states"]
+    assert states == pytest.approx(12 * (experts + attention / 4), rel=0.01)
