@@ -30,9 +30,8 @@ def posix(path: str) -> str:
 
 
 def shown(path: str) -> str:
-    """A path as a person wants to read it: relative to the working directory when it lies below."""
-    below = inside(path, os.getcwd()) if os.path.isabs(path) else None
-    return posix(path if below is None else below)
+    """An absolute path as a person wants to read it: relative to the working directory when it lies below; others as they are."""
+    return (inside(path, os.getcwd()) or posix(path)) if os.path.isabs(path) else path.replace(os.sep, "/")
 
 
 def expanded(path: str) -> str:

@@ -37,8 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except Failure as failure:
         return _say(str(failure))
-    except SystemExit as ended:  # after --help
-        return ended.code if isinstance(ended.code, int) else 0
     except KeyboardInterrupt:
         _say("interrupted")
         return INTERRUPTED
@@ -62,7 +60,10 @@ def _dispatch(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments[0] in COMMANDS else ("check", arguments)
     from importlib import import_module
 
-    code: int = import_module(f"memlint.cli.{command}").run(rest)
+    try:
+        code: int = import_module(f"memlint.cli.{command}").run(rest)
+    except SystemExit as ended:  # after --help
+        return ended.code if isinstance(ended.code, int) else 0
     return code
 
 
