@@ -40,7 +40,8 @@ _ACTS = re.compile(r"__main__|^(?:\w+\.)*\w+\(", re.M)
 _FOREIGN = sys.stdlib_module_names | frozenset(
     """torch transformers trl peft accelerate deepspeed datasets numpy pandas tqdm yaml requests PIL matplotlib sklearn scipy wandb
     tensorflow jax flax keras flask fastapi uvicorn pytest setuptools gradio streamlit vllm tokenizers sentencepiece safetensors
-    huggingface_hub evaluate bitsandbytes einops cv2 ray openai click fire typer tyro absl hydra omegaconf pydantic rich""".split()
+    huggingface_hub evaluate bitsandbytes einops cv2 ray openai click fire typer tyro absl hydra omegaconf pydantic
+    rich""".split()  # noqa: SIM905
 )
 """Modules that are no part of a project, as far as a script that acts by them alone trains nothing."""
 

@@ -35,6 +35,7 @@ from memlint.frameworks.optimizers import is_optimizer, new_optimizer
 from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import drawn, probe
 from memlint.frameworks.processes import shrinking, started
+from memlint.frameworks.sentences import FITTED, fit_model, load_sentences
 from memlint.frameworks.state import Collected, instances
 from memlint.frameworks.trainers import is_trainer, new_trainer, trained
 from memlint.read.pyeval.calls import call_function, call_value, observe
@@ -109,7 +110,12 @@ class Frameworks(CommandLines):
             return lightning_cli(machine, self.collected, call)
         if is_trainer(root, head) or is_lightning_trainer(root, head):
             return self._trainer(machine, name, call) if not method else None
-        if head in OTHER_CLASSES or head in _QUANTIZERS or head in PEFT_CONFIGS:
+        if (
+            head in OTHER_CLASSES
+            or head in _QUANTIZERS
+            or head in PEFT_CONFIGS
+            or (root == "torchao" and head.endswith("Config"))
+        ):
             given = dict(call.kwargs)
             if call.args and head in _FIRST:
                 given.setdefault(_FIRST[head], call.args[0])
@@ -168,7 +174,7 @@ class Frameworks(CommandLines):
         if method in {"from_config", "_from_config"} or (not method and root == "transformers"):
             config = call.argument("config", 0) or opaque("no config is given", "config", (), call.span)
             return load(head, call, **{".config": config, ".default_dtype": self.collected.default_dtype})
-        return load(head, call) if not method and root == "sentence_transformers" else None
+        return load_sentences(head, call) if not method and root == "sentence_transformers" else None
 
     def _vision(self, root: str, head: str, call: Call) -> Fact | None:
         if root == "timm" and head == "create_model":
@@ -292,6 +298,8 @@ class Frameworks(CommandLines):
         if value.cls == MODEL:
             if name in {"__call__", "forward"}:
                 return forward_pass(machine, owner, call)
+            if name == "fit" and value.slots[".class"] in FITTED:
+                return fit_model(machine, self.collected, value, call)
             if name == "generate":
                 forward_pass(machine, owner, call)
             return model_method(machine, owner, value, name, call, self.collected.context.versions)

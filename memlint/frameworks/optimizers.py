@@ -44,8 +44,22 @@ OPTIMIZERS: dict[tuple[str, str], str] = {
 """(package, class) -> `optimizer.name`. Adam, NAdam and RAdam hold the same two states as AdamW."""
 
 
+_TIMM = {"adam": "Adam", "adamw": "AdamW", "nadam": "NAdam", "radam": "RAdam", "adamax": "Adamax", "sgd": "SGD", "nesterov": "SGD",
+         "momentum": "SGD", "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop"}  # fmt: skip
+"""timm's names of torch's own optimizers (timm 1.0 `optim/_optim_factory.py`)."""
+
+
+def _by_name(call: Call) -> Fact | None:
+    """timm's `create_optimizer_v2(model, opt="adamw")`."""
+    named = call.argument("opt", 1) or fixed("sgd", call.span)
+    kind = _TIMM.get(str(named.value).lower()) if named.known else None
+    return fixed(Instance(Symbol(f"torch.optim.{kind}"), call, dict(call.kwargs)), call.span) if kind else None
+
+
 def new_optimizer(name: str, call: Call) -> Fact | None:
     """An optimizer object, or None when the name is none."""
+    if canonical(name) == ("timm", "create_optimizer_v2"):
+        return _by_name(call)
     if canonical(name) not in OPTIMIZERS:
         return None
     return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
@@ -67,7 +81,13 @@ def optimizer_facts(optimizer: Fact) -> dict[str, Fact]:
     if not found:
         return {"optimizer.name": unknown(optimizer.reason or "the optimizer is not followed", place(optimizer))}
     name = merge(found, optimizer.decided_by if len(found) == 2 else "")
-    return {"optimizer.name": weaken(name) if optimizer.status is Status.DEFAULT else name}
+    facts = {"optimizer.name": weaken(name) if optimizer.status is Status.DEFAULT else name}
+    stated = [
+        v.slots["foreach"] for v in optimizer.values if isinstance(v, Instance) and isinstance(v.slots.get("foreach"), Fact)
+    ]
+    if len(stated) == len(found) and not all(fact.known and fact.value is None for fact in stated):
+        facts["optimizer.foreach"] = plain(merge(stated))
+    return facts
 
 
 def _name(optimizer: Instance) -> Fact:

@@ -354,6 +354,9 @@ def _evaluation(trainer: Instance, native: Mapping[str, Fact], facts: dict[str, 
 
 
 def _length(collected: Collected, trainer: Instance, facts: dict[str, Fact], trl: bool) -> None:
+    length = unsloth.sequence_length(trainer)
+    if length is not None:
+        facts["batch.sequence_length"] = length
     if trl and "batch.sequence_length" in facts:
         return
     for model in instances(trainer.slots.get("model")):

@@ -10,7 +10,9 @@ from __future__ import annotations
 from memlint.dialects.derive import derive
 from memlint.facts import Fact, Origin, Status, default, fixed
 from memlint.frameworks.models import load
+from memlint.frameworks.names import class_name
 from memlint.frameworks.native import plain
+from memlint.frameworks.state import instances
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Array, Call, Instance, Symbol
 
@@ -76,6 +78,23 @@ def precision(facts: dict[str, Fact]) -> Fact:
     return derive(lambda value: modes[value], loaded, note="unsloth decides by the dtype of the weights")
 
 
+def sequence_length(trainer: Instance) -> Fact | None:
+    """The length of a model that unsloth loaded, which its SFTTrainer puts over `max_length` (unsloth 2026.8 `models/rl.py`,
+    `length_check`); `max_seq_length` of the arguments wins where it is shorter. None for other models and trainers."""
+    if class_name(trainer) != "SFTTrainer":
+        return None
+    own = next((m.slots["max_seq_length"] for m in instances(trainer.slots.get("model")) if ".unsloth" in m.slots), None)
+    if not isinstance(own, Fact):
+        return None
+    configs = [c.slots.get("max_seq_length") for c in instances(trainer.slots.get("args"))]
+    stated = next(
+        (f for f in (*configs, trainer.slots.get("max_seq_length")) if isinstance(f, Fact) and f.value is not None), None
+    )
+    if stated is None:
+        return plain(own)
+    return derive(lambda asked, most: min(asked, most), plain(stated), plain(own))
+
+
 def _checkpointing(model: Instance, given: Fact) -> None:
     switch = plain(given)
     if switch.known:
@@ -84,6 +103,19 @@ def _checkpointing(model: Instance, given: Fact) -> None:
             model.slots[".offload"] = Fact(True, switch.status, switch.origin)
     else:
         model.slots[".checkpointing"] = switch
+
+
+def _whole_modules(kwargs: dict[str, Fact]) -> None:
+    """The embedding among the targets is trained whole instead (unsloth 2026.8 `models/llama.py`, `get_peft_model`)."""
+    targets = kwargs["target_modules"]
+    items = targets.value.items if targets.known and isinstance(targets.value, Array) else ()
+    whole = [item for item in items if item.value == "embed_tokens"]
+    if not whole:
+        return
+    kwargs["target_modules"] = targets._replace(value=Array([item for item in items if item not in whole]))
+    saved = kwargs.get("modules_to_save")
+    given = saved.value.items if saved is not None and isinstance(saved.value, Array) else ()
+    kwargs["modules_to_save"] = Fact(Array([*given, *whole]), targets.status, targets.origin)
 
 
 def adapt(machine: Machine, call: Call) -> Fact | None:
@@ -102,6 +134,7 @@ def adapt(machine: Machine, call: Call) -> Fact | None:
         targets = "all-linear" if vision else Array([fixed(name) for name in _LINEARS])
         kwargs["target_modules"] = default(targets, "unsloth default")
     kwargs = {k: f for k, f in kwargs.items() if not k.startswith("finetune_")}
+    _whole_modules(kwargs)
     made = Call(call.name, (), kwargs, call.span, call.open)
     config = Instance(Symbol("peft.LoraConfig"), made, dict(kwargs))
     machine.write(model.value, ".adapter", fixed(config, call.span))

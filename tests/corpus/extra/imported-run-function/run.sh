@@ -1,0 +1,1 @@
+python start.py train --bs 2 --gc --model=facebook/opt-125m --bf16
