@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
-from memlint.memory import allocator, expandable, timeline
+from memlint.memory import allocator, expandable, pipeline, timeline
 from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
 from memlint.memory.effects import effects
-from memlint.memory.evaluation import PREFIX
 from memlint.memory.host import host_bytes
 from memlint.memory.placement import dealt, divided, is_divided
 from memlint.memory.program import Program, record
@@ -117,12 +116,22 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
     held = companions(run, setup, architecture)
     assumed += [companion.sentence for companion in held]
     setup = setup._replace(beside=beside, companions=sum(companion.nbytes for companion in held))
-    stages = setup.sharding.pipeline
-    if setup.sharding.strategy != "megatron" or stages == 1:
-        return _figures_of(setup, architecture, gpu, assumed)
-    layers = -(-setup.layers // stages)
-    both = [_figures_of(setup._replace(stage=stage, layers=layers), architecture, gpu, assumed) for stage in ("first", "last")]
-    return max(both, key=lambda figures: figures.allocated)
+    layers = -(-setup.layers // setup.sharding.pipeline)
+    found = {
+        stage: _figures_of(
+            setup._replace(stage=stage.name, under_way=stage.under_way, fills=stage.fills, layers=layers),
+            architecture,
+            gpu,
+            assumed,
+        )
+        for stage in pipeline.stages(run, setup.sharding)
+    }
+    worst = max(found, key=lambda stage: found[stage].allocated)
+    others = [figures.allocated for stage, figures in found.items() if stage != worst]
+    if not others:
+        return found[worst]
+    sentence = pipeline.comparison(setup.sharding, worst, found[worst].allocated, others)
+    return found[worst]._replace(assumptions=(*assumed, sentence))
 
 
 def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> _Figures:
@@ -148,17 +157,20 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
         p.logical for p in middle if p.node is not None
     )
     if is_divided(setup) and whole.params:
-        adapters = sum(p.logical for p in counted if p.kind == "adapter") + extra * sum(p.logical for p in middle if p.kind == "adapter")
+        adapters = sum(p.logical for p in counted if p.kind == "adapter") + extra * sum(
+            p.logical for p in middle if p.kind == "adapter"
+        )
         total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
     return _Figures(allocated, required, reserved, peaks, total, trainable, setup, tuple(assumed))
 
 
 def _merged(peaks: list[timeline.Peak]) -> Iterator[timeline.Peak]:
-    """The phases that reports show: an evaluation is one phase; a recorded first step and mere frees are none."""
-    evaluations = [peak for peak in peaks if peak.phase.startswith(PREFIX)]
+    """The phases that reports show: an evaluation is one phase, and so is a generation; a recorded first step and mere frees are none."""
     yield from (peak for peak in peaks if peak.phase in PHASES)
-    if evaluations:
-        yield max(evaluations, key=lambda peak: peak.total)._replace(phase="evaluation")
+    for whole in ("evaluation", "generation"):
+        parts = [peak for peak in peaks if peak.phase.startswith(f"{whole}_")]
+        if parts:
+            yield max(parts, key=lambda peak: peak.total)._replace(phase=whole)
 
 
 def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events]:

@@ -49,6 +49,8 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         from memlint.memory.families.vision import described_tower  # few models have one
 
         described_tower(builder, setup.media.tower)
+    if setup.stage == "first":
+        model.head, model.stages[-1].finish = None, lambda m, x: x
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
     if setup.in_backward and units is None:
@@ -72,6 +74,12 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         evaluate(m, setup, model, lambda: forward(m, setup, model, units))
         if units is not None:
             units.finish()
+    if setup.rollouts and setup.sharding.strategy != "megatron":
+        from memlint.memory.generation import generate  # few runs generate
+
+        generate(m, setup, architecture, lambda: forward(m, setup, model, units))
+        if units is not None:
+            units.finish()
     return Program(ledger, layers, builder.parameters, [builder, model, units, states, buffers, second, m])
 
 
@@ -88,6 +96,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     m = start(setup.batch, setup.sequence)
     m.attention = setup.attention
     m.autocast = setup.autocast
+    m.float16 = setup.float16
     m.kernels = setup.kernels
     m.compiled = setup.compiled
     m.wide_dropout_masks = setup.stack.wide_dropout_masks
@@ -97,7 +106,8 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     else:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
     m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
-    m.input_grads = bool(setup.adapter) and (setup.checkpointing != "none" or setup.adapter in INPUT_SIDE)
+    # What a later pipeline stage receives needs a gradient, too.
+    m.input_grads = setup.stage == "last" or bool(setup.adapter and (setup.checkpointing != "none" or setup.adapter in INPUT_SIDE))
     return m
 
 
@@ -113,8 +123,7 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     if setup.padding_mask or (eager and model.causal and setup.stack.pads):
         m.mask = attention.make_mask(m, BYTE if setup.stack.boolean_masks and not eager else setup.weight_itemsize)
     old = len(m.held)
-    # 1F1B: the first stage has as many micro-batches under way as there are stages.
-    waiting = [forward(m, setup, model, units) for _ in range(setup.sharding.pipeline - 1 if setup.stage == "first" else 0)]
+    waiting = [started(m, setup, model, units) for _ in range(setup.under_way - 1)]
     hidden = forward(m, setup, model, units)
     m.mask = None
     ledger.component = "logits"
@@ -154,7 +163,14 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     del labels, ids
 
 
-def drop(m: Machine, waiting: list[Tensor]) -> None:
+def started(m: Machine, setup: Setup, model: Model, units: Units | None) -> list[Tensor]:
+    """A micro-batch of a pipeline that has been forward, and whose backward is yet to come. Where that does not follow at once, the
+    last stage has its loss."""
+    hidden = forward(m, setup, model, units)
+    return loss.compute(m, setup, model, hidden) if setup.fills else [hidden]
+
+
+def drop(m: Machine, waiting: list[list[Tensor]]) -> None:
     """Micro-batches still under way when this one's backward is over; their graphs go with the simulation's step."""
     m.ledger.enter("release")
     waiting.clear()
@@ -184,6 +200,7 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
         if units is not None:
             units.enter_forward(ROOT)
         x = stage.embed(m, context)
+        embedded = x if setup.stack.names_embedding and model.names_embedding else None
         if units is not None:
             units.past_embedding()
         for block in stage.blocks:
@@ -201,6 +218,7 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
         if units is not None:
             units.enter_head()
         x = stage.finish(m, x)
+        del embedded
         context = x
     if units is not None:
         units.end_forward()

@@ -34,6 +34,10 @@ class Setup(NamedTuple):
     sequence: int
     evaluation_batch: int
     """Samples per evaluation batch; 0: none in training."""
+    rollouts: int
+    """Sequences that the model generates at a time between steps; 0: none, or another engine does."""
+    completion: int
+    """Tokens of a sequence that are generated; 0: not known."""
     packed: bool
     """Every batch has the full length; else the longest one rarely follows another of its length."""
     accumulates: bool
@@ -52,9 +56,12 @@ class Setup(NamedTuple):
     adapter: str
     """"" for full fine-tuning, else the PEFT method."""
     adapter_rank: int
+    """0: the method's default."""
     adapter_dropout: float
     adapter_targets: tuple[str, ...] | str | None
     adapter_itemsize: int
+    adapter_options: Mapping[str, Any]
+    """Further fields of the PEFT configuration."""
     adapter_prompt: int
     modules_to_save: tuple[str, ...]
     quantization: str
@@ -101,9 +108,18 @@ class Setup(NamedTuple):
     """Bytes of other models on the card: weights of reward models, everything of a trained value model."""
     stage: str
     """only, first or last pipeline stage."""
+    under_way: int
+    """Micro-batches that the stage holds the activations of, the one at work included."""
+    fills: bool
+    """The stage runs every micro-batch forward before the first one backward."""
     media: Media
     stored_itemsize: int
     """dtype in which trained base weights are stored between uses (float32 shards under FSDP with mixed precision)."""
+
+    @property
+    def lora_rank(self) -> int:
+        """The rank of a plain low-rank pair (peft 0.21.2 `tuners/lora/config.py`: 8 by default)."""
+        return self.adapter_rank or 8
 
     def trains(self, name: str, kind: str) -> bool:
         """Whether a base parameter is trained."""
@@ -208,17 +224,20 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     sharding = sharding_of(run, weight)
     if sharding.is_zero:
         weight, mixed = (2 if precision != "fp32" else 4), False
-    if sharding.strategy in FSDP and sharding.compute_itemsize and weight == 4:
+    gathers = sharding.strategy in FSDP and sharding.ranks > 1  # alone there is nothing to gather, and autocast computes
+    if gathers and sharding.compute_itemsize and weight == 4:
         weight = sharding.compute_itemsize
     compute = facts.get("quantization.compute_dtype", None)
     return Setup(
         weight_itemsize=weight,
         norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", ""), weight),
-        autocast=2 if mixed and not (sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
+        autocast=2 if mixed and not (gathers and sharding.strategy == "fsdp2" and stack.framework == "torchtitan") else 0,
         float16=precision.startswith("fp16") or dtype == "float16",
-        batch=int(batch) * rows,
+        batch=-(-int(batch) // max(1, int(facts.get("parallel.pipeline_micro_batches", 1) or 1))) * rows,
         sequence=-(-(int(sequence) + _virtual_tokens(adapter, facts)) // sharding.context),
         evaluation_batch=_evaluation_batch(facts, rows),
+        rollouts=int(facts.get("generation.batch_size", 0) or 0) if facts.get("generation.vllm", "none") == "none" else 0,
+        completion=int(facts.get("batch.completion_length", 0) or 0),
         packed=packing,
         accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1 or stack.zeroes_in_place,
         attention=str(attention),
@@ -231,10 +250,11 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         checkpoint_offload=bool(facts.get("checkpointing.offload", False)),
         head_only=not adapter and facts.get("trainable.modules", None) is not None,
         adapter=adapter,
-        adapter_rank=int(facts.get("adapter.r", 8) or 8),
+        adapter_rank=int(facts.get("adapter.r", 0) or 0),
         adapter_dropout=float(facts.get("adapter.dropout", 0.0) or 0.0),
         adapter_targets=targets,
         adapter_itemsize=ITEMSIZES.get(adapter_dtype, 4),
+        adapter_options=facts.mapping("adapter.config"),
         adapter_prompt=int(facts.get("adapter.prompt_length", 0) or 0),
         modules_to_save=(*(facts.get("adapter.modules_to_save", ()) or ()), *(TASK_HEADS if objective in CLASSIFIERS else ())),
         quantization=quantization,
@@ -266,7 +286,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         outputs_fp32=bool(facts.get("trainer.outputs_fp32", mixed and stack.uses_accelerate)),
         stack=stack,
         reference_copy=facts.get("reference_model", "none") == "copy",
-        layers=int(facts.get("model.layers_override", architecture.layers or 0) or 0),
+        layers=int(facts.get("model.layers_override", _depth(architecture, objective)) or 0),
         tied=bool(tied),
         vocabulary=vocabulary,
         workspace=workspace_bytes(gpu),
@@ -276,9 +296,19 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         beside=0,
         companions=0,
         stage="only",
-        stored_itemsize=4 if sharding.strategy in FSDP and sharding.ranks > 1 and sharding.compute_itemsize else weight,
+        under_way=1,
+        fills=False,
+        stored_itemsize=4 if gathers and sharding.compute_itemsize else weight,
         math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",
     )
+
+
+def _depth(architecture: Architecture, objective: str) -> int:
+    """Layers of the stack that is trained: classifying images takes a dual encoder's vision tower alone."""
+    vision = architecture.config.get("vision_config")
+    if objective == "image_classification" and isinstance(vision, Mapping):
+        return int(vision.get("num_hidden_layers") or 0)
+    return architecture.layers or 0
 
 
 def _patches(architecture: Architecture, media: Media) -> int | None:
@@ -343,10 +373,7 @@ def _virtual_tokens(adapter: str, facts: _Facts) -> int:
     """Tokens that a prompt method puts in front of every sample (peft 0.21.2 `peft_model.py`, `num_virtual_tokens`)."""
     if adapter not in ("prompt_tuning", "p_tuning", "multitask_prompt_tuning", "cpt"):
         return 0
-    options = facts.get("adapter.config", {})
-    return int(
-        (options.get("num_virtual_tokens") if isinstance(options, Mapping) else 0) or facts.get("adapter.prompt_length", 0) or 0
-    )
+    return int(facts.mapping("adapter.config").get("num_virtual_tokens") or facts.get("adapter.prompt_length", 0) or 0)
 
 
 def _fused_by_compile(compiled: bool, stack: Stack, logits: str) -> frozenset[str]:
@@ -375,3 +402,8 @@ class _Facts:
         if fact is None or not fact.known or fact.value is None:
             return otherwise
         return fact.value
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """A mapping; empty where there is none."""
+        value = self.get(key, None)
+        return value if isinstance(value, Mapping) else {}

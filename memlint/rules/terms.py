@@ -19,7 +19,7 @@ from memlint.typed import Any, NamedTuple
 
 QUANTITIES = ("allocated", "required", "reserved", "device", "needed")
 """`needed` is what a card must have for the run: required memory and the CUDA context."""
-PHASES = ("load", "forward", "loss", "backward", "optimizer_step", "evaluation")
+PHASES = ("load", "forward", "loss", "backward", "optimizer_step", "evaluation", "generation")
 VERDICTS = ("fits", "tight", "does_not_fit")
 PROBLEM_MESSAGE = "problem_message"
 
