@@ -63,7 +63,11 @@ class Context:
 
 
 class Dialect(Protocol):
-    """What every configuration dialect module offers."""
+    """What every configuration dialect module offers.
+
+    Where its files come in several forms (FSDP or DeepSpeed, names of another version), it may also offer `alternatives(key, value)`:
+    further ways to say what `write` says, tried until the file, read again, says it.
+    """
 
     NAME: str
     FRAGMENT: bool

@@ -47,19 +47,21 @@ def _ways(run: TrainingRun, key: str, value: Any, project: Project) -> Iterator[
         yield from _at_place(place, native, project)
 
 
-def _native(site: Site, key: str, value: Any) -> list[tuple[str, Any]] | None:
-    """Native keys and values that say it in a site's dialect; None where it has no words for it."""
+def _native(site: Site, key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """Native keys and values that say it in a site's dialect, each a way of its own; none where it has no words for it."""
     try:
-        pairs: list[tuple[str, Any]] | None = by_name(site.dialect).write(key, value)
-    except (LookupError, AttributeError):
-        return None  # a raw loop has no dialect
-    return pairs
+        dialect = by_name(site.dialect)
+    except LookupError:
+        return []
+    ways = [dialect.write(key, value)] if hasattr(dialect, "write") else []
+    if hasattr(dialect, "alternatives"):
+        ways += dialect.alternatives(key, value)
+    return [pairs for pairs in ways if pairs]
 
 
 def _single(site: Site, key: str, value: Any) -> list[Any]:
-    """The native value, where one native key says it all."""
-    pairs = _native(site, key, value)
-    return [pairs[0][1]] if pairs and len(pairs) == 1 else []
+    """The native values of the ways in which one native key says it all."""
+    return [pairs[0][1] for pairs in _native(site, key, value) if len(pairs) == 1]
 
 
 def _place(fact: Fact | None) -> Span | None:
@@ -80,16 +82,16 @@ def _at_place(place: Span, native: Any, project: Project) -> Iterator[Source]:
 
 def _at_site(site: Site, key: str, value: Any, project: Project, place: Span | None = None) -> Iterator[Source]:
     """The native keys set at a site: first without those that only switch off what is not there, then all of them."""
-    pairs = _native(site, key, value)
     source = _source(site.span, project)
     writer = _writer(source.kind) if source else None
-    if not pairs or source is None or writer is None or KINDS.get(site.kind) is not source.kind:
+    if source is None or writer is None or KINDS.get(site.kind) is not source.kind:
         return
-    needed = [pair for pair in pairs if pair[1] not in (False, None, "none") or writer.states(source, site, pair[0])]
-    for chosen in (needed, pairs) if 0 < len(needed) < len(pairs) else (pairs,):
-        edits = writer.set_keys(source, site, dict(chosen), place)
-        if edits:
-            yield Source(source.path, source.kind, apply(source.text, edits))
+    for pairs in _native(site, key, value):
+        needed = [pair for pair in pairs if pair[1] not in (False, None, "none") or writer.states(source, site, pair[0])]
+        for chosen in (needed, pairs) if 0 < len(needed) < len(pairs) else (pairs,):
+            edits = writer.set_keys(source, site, dict(chosen), place)
+            if edits:
+                yield Source(source.path, source.kind, apply(source.text, edits))
 
 
 def _as_statement(run: TrainingRun, key: str, value: Any, project: Project) -> Iterator[Source]:
