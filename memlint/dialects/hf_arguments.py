@@ -17,6 +17,7 @@ from memlint.versions import Versions
 _PLAIN = (
     ("eval.accumulation_steps", "eval_accumulation_steps", integer),
     ("parallel.find_unused_parameters", "ddp_find_unused_parameters", boolean),
+    ("parallel.static_graph", "ddp_static_graph", boolean),
     ("compile.mode", "torch_compile_mode", text),
     ("parallel.sync_each_batch", "accelerator_config.gradient_accumulation_kwargs.sync_each_batch", boolean),
 )

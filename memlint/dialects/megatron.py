@@ -45,6 +45,19 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     return result
 
 
+def _chunks(native: Native) -> Facts:
+    """Virtual pipeline stages: so many a rank, or so many layers each (`arguments.py`, `validate_args`)."""
+    each, layers = given(native, "num_layers_per_virtual_pipeline_stage"), given(native, "num_layers")
+    ranks = given(native, "pipeline_model_parallel_size")
+    said = given(native, "virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
+    if said is not None:
+        return {"parallel.pipeline_chunks": derive(integer, said)}
+    if each is None or layers is None or ranks is None:
+        return {}
+    count = derive(lambda total, pipeline, size: integer(total) // integer(pipeline) // integer(size), layers, ranks, each)
+    return {"parallel.pipeline_chunks": count}
+
+
 def core(native: Native, note: str, *, assume: bool = True) -> Facts:
     """What Megatron-Core's own settings mean. Without `assume` only what is given has a fact: a recipe decides the rest."""
 
@@ -57,6 +70,7 @@ def core(native: Native, note: str, *, assume: bool = True) -> Facts:
 
     result: Facts = {"parallel.strategy": _strategy(native, note), "loss.logits": default("full", note),
                      "reference_model": default("none", note)}  # fmt: skip
+    result |= _chunks(native)
     for key, name in _DEGREES.items():
         setting(key, name, 1, integer)
     for key, name in (("batch.micro_batch_size", "micro_batch_size"), ("batch.sequence_length", "seq_length"),

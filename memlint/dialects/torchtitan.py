@@ -171,6 +171,7 @@ def _parallel(native: Native, held: Fact, computed: Fact, setting: Any) -> Facts
     for key, name in _DEGREES.items():
         fact = degree(name)
         result[key] = derive(integer, fact) if fact is not None else default(1, NOTE)
+    staged = result["parallel.pipeline"].value not in (None, 1)
     shard, replicate = degree("data_parallel_shard_degree"), degree("data_parallel_replicate_degree")
     sharded = shard is None or shard.value != 1
     copies = replicate is not None and replicate.known and integer(replicate.value) > 1
@@ -188,7 +189,6 @@ def _parallel(native: Native, held: Fact, computed: Fact, setting: Any) -> Facts
             "parallel.last_layer_resharded": default(False, NOTE),
         }
         again = degree("fsdp_reshard_after_forward")
-        staged = result["parallel.pipeline"].value not in (None, 1)
         result["parallel.reshard_after_forward"] = (
             derive(lambda how: how == "always" or (how == "default" and not staged), again)
             if again is not None
@@ -196,6 +196,10 @@ def _parallel(native: Native, held: Fact, computed: Fact, setting: Any) -> Facts
         )
     offload = setting("training.enable_cpu_offload", "none", lambda on: "cpu" if boolean(on) else "none")
     result |= {"parallel.offload_params": offload, "parallel.offload_optimizer": offload}
+    if staged and "training.num_tokens_per_microbatch_per_dp_rank" not in native:
+        cut = degree("pipeline_parallel_microbatch_size") or default(1, NOTE)
+        rows = _batch(native, setting)["batch.micro_batch_size"]
+        result["parallel.pipeline_micro_batches"] = derive(lambda batch, size: -(-integer(batch) // integer(size)), rows, cut)
     sequence = degree("enable_sequence_parallel") or default(True, NOTE)
     result["parallel.sequence_parallel"] = derive(
         lambda on, ranks: boolean(on) and ranks > 1, sequence, result["parallel.tensor"]

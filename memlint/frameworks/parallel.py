@@ -54,9 +54,9 @@ def wrapping_facts(model: Instance) -> dict[str, Fact]:
 
 
 def ddp_facts(kwargs: Mapping[str, Fact]) -> dict[str, Fact]:
-    """What DistributedDataParallel is told about its buckets (torch 2.13 `nn/parallel/distributed.py`: both off by default)."""
-    off = default(False, "torch DDP")
-    return {f"parallel.{name}": plain(kwargs.get(name, off)) for name in ("find_unused_parameters", "gradient_as_bucket_view")}
+    """What DistributedDataParallel is told about its buckets (torch 2.13 `nn/parallel/distributed.py`: all off by default)."""
+    off, names = default(False, "torch DDP"), ("find_unused_parameters", "gradient_as_bucket_view", "static_graph")
+    return {f"parallel.{name}": plain(kwargs.get(name, off)) for name in names}
 
 
 def offload_facts(offload: Fact | None, span: Any) -> dict[str, Fact]:

@@ -13,6 +13,9 @@ from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, 
 from memlint.typed import NamedTuple
 
 
+NEWER_FLASH = ("flash_attention_3", "flash_attention_4")
+
+
 class Shape(NamedTuple):
     """Sizes of one attention call. `queries` and `keys` are sequence lengths; `value_dim` differs from `head_dim` under MLA."""
 
@@ -102,7 +105,9 @@ def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
     """FlashAttention-2: keeps q, k, v, the output and a float32 log-sum-exp per row and head.
 
     Backward (flash-attn 2.7 `mha_bwd`; torch 2.13 `flash_api.cpp`): dq, dk, dv, a float32 dq accumulator and softmax_d, both over a
-    sequence rounded up to 128; with grouped heads dk and dv are first made for all heads and then summed.
+    sequence rounded up to 128; with grouped heads dk and dv are first made for all heads and then summed. FlashAttention-3 and 4
+    (`hopper/flash_api.cpp` `mha_bwd`; `flash_attn/cute/interface.py`) keep a second statistic per row, and accumulate dk and dv of grouped
+    heads in float32.
     """
     out = m.new(shape.out, q.itemsize)
     lse = Storage(m.ledger, shape.batch * shape.heads * shape.queries * FP32)
@@ -119,7 +124,10 @@ def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
         dv = m.new(sizes[2], itemsize)
         softmax_d = m.new(rounded, FP32)
         accumulator = m.new(rounded * padded_dim, FP32)
-        if groups > 1:
+        if m.attention in NEWER_FLASH:
+            kept = [m.new(rounded, FP32), *(m.new(size, FP32) for size in sizes[1:] if groups > 1)]
+            del kept
+        elif groups > 1:
             wide = m.new(sizes[1] * groups, itemsize), m.new(sizes[2] * groups, itemsize)
             del wide
         del softmax_d, accumulator

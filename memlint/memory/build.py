@@ -57,6 +57,8 @@ class Builder:
         numel = 1
         for size in shape:
             numel *= size
+        if self._elsewhere(kind):
+            numel, trained = 0, False
         storage = Storage(self.machine.ledger, self._held(numel, itemsize, trained, kind), component)
         parameter = Parameter(storage, numel, itemsize, name, kind, self.layer)
         parameter.shape = shape
@@ -64,6 +66,14 @@ class Builder:
             parameter.node = Sink(parameter)
         self.parameters.append(parameter)
         return parameter
+
+    def _elsewhere(self, kind: str) -> bool:
+        """The parameter is on another pipeline stage: the embedding is on the first (on the last too where it is the head), final norm
+        and head on the last."""
+        stage = self.setup.stage
+        if stage == "only" or self.layer >= 0:
+            return False
+        return stage == "last" and not self.setup.tied if kind == "embedding" else stage == "first"
 
     def _held(self, numel: int, itemsize: int, trained: bool, kind: str) -> int:
         """Bytes of a parameter that stay on this rank between uses."""

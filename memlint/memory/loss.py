@@ -94,6 +94,8 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
     del wide
     if setup.outputs_fp32 and output.itemsize != FP32:
         output = ops.cast(m, output, FP32)
+    if setup.sharding.clones_outputs:
+        output = ops.copy(m, output)
     return [value, output] if setup.keeps_outputs else [value]
 
 
