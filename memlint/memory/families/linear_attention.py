@@ -82,7 +82,7 @@ def delta_net(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
     def mixer(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
         if m.mask is not None:
-            x = _without_padding(m, x)
+            x = without_padding(m, x)
         if fused:
             qkv, z = ops.split(m, apply(m, projections[0], x), (rows * (2 * keys + values), rows * values))
             beta, a_states = ops.split(m, apply(m, projections[1], x), (rows * v_heads, rows * v_heads))
@@ -109,7 +109,7 @@ def delta_net(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
     return mixer
 
 
-def _without_padding(m: Machine, x: Tensor) -> Tensor:
+def without_padding(m: Machine, x: Tensor) -> Tensor:
     """`hidden_states * attention_mask[:, :, None]`: an integer mask."""
     out = m.new(x.numel, x.itemsize)
     numel, itemsize = x.numel, x.itemsize

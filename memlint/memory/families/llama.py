@@ -15,7 +15,7 @@ from memlint.memory.families.llama_styles import STYLES, Style
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, Parameter, Tensor
+from memlint.memory.tensor import BYTE, FP32, Parameter, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
@@ -57,8 +57,12 @@ def decoder(
     attention: MakeAttention | None = None,
     mlp: MakeMlp | None = None,
     rotary: Rotary | None = None,
+    halves: bool = True,
 ) -> Model:
-    """A decoder of this style; `attention` and `mlp` make the two parts of a block where they are not Llama's."""
+    """A decoder of this style; `attention` and `mlp` make the two parts of a block where they are not Llama's.
+
+    Without `halves` a block is what `attention` makes and nothing after it.
+    """
     hidden = a.hidden_size or 0
     b.enter_layer(-1)
     table = b.embedding("embed_tokens", b.setup.vocabulary, hidden)
@@ -68,7 +72,8 @@ def decoder(
         x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens), style.scaled_table)
         if style.scales_embedding:
             x = ops.scale(m, x)
-        positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize)]
+        if style.rotates:
+            positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize)]
         m.shared = []
         if window:
             rows = m.batch if m.mask is not None else 1
@@ -84,7 +89,7 @@ def decoder(
     for index in range(layers):
         b.enter_layer(index)
         part = (attention or attention_of)(b, a, style, positions, index)
-        blocks.append(block_of(b, a, style, index, part, mlp or mlp_of))
+        blocks.append(block_of(b, a, style, index, part, mlp or mlp_of) if halves else branch_of(b, a, style, part))
     b.enter_layer(-1)
     final = norm_of(b, style, "norm", hidden)
 
@@ -213,6 +218,21 @@ def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: P
     return parallel if shared else block
 
 
+def branch_of(b: Builder, a: Architecture, style: Style, part: Part) -> Block:
+    """A block of one branch: norm, part, residual addition (Mamba, Nemotron-H)."""
+    norm = norm_of(b, style, "norm", a.hidden_size or 0)
+    size = b.setup.norm_itemsize
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        residual = x
+        x = norm(m, ops.cast(m, x, size))
+        if style.float_residual:
+            residual = ops.cast(m, residual, FP32)
+        return ops.add(m, residual, part(m, x))
+
+    return block
+
+
 def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: int) -> Part:
     """Projections, query/key norms, rotary embedding, the attention core and the output projection."""
     b.parent = "attn"
@@ -269,9 +289,21 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
             if norms is not None:
                 k = norms[1](m, k)
             v = apply(m, singles[2], x)
-        q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, softcap=softcap,
-                      sinks=sinks, head_major=style.rope_concatenates or rotary.share < 1.0)
+        if style.rotates:
+            q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
+        shape = Shape(
+            m.batch,
+            m.sequence,
+            m.sequence,
+            heads,
+            kv_heads,
+            head_dim,
+            head_dim,
+            dropout,
+            softcap=softcap,
+            sinks=sinks,
+            head_major=style.rope_concatenates or rotary.share < 1.0,
+        )
         kept = m.mask
         if sliding and m.shared:
             m.mask = m.shared[0]

@@ -25,6 +25,10 @@ class Style(NamedTuple):
     """The embedding module itself scales (Gemma, transformers 5)."""
     scales_residual: bool = False
     scales_logits: bool = False
+    rotates: bool = True
+    """Positions enter by a rotary embedding; else not at all."""
+    float_residual: bool = False
+    """Residual connections are float32 (Mamba's `residual_in_fp32`)."""
     rope_concatenates: bool = False
     """Rotated and plain part of a head are joined by `cat` even when nothing is left plain."""
     softcap: bool = False
