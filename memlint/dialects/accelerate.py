@@ -180,7 +180,10 @@ def plugin_facts(class_name: str, native: Native, versions: Versions | None = No
 _WRITE = {
     "parallel.offload_params": "fsdp_config.fsdp_offload_params",
     "checkpointing.enabled": "fsdp_config.fsdp_activation_checkpointing",
-}
+    "parallel.reshard_after_forward": "fsdp_config.fsdp_reshard_after_forward",
+    "parallel.gather_weights_on_save": "deepspeed_config.zero3_save_16bit_model",
+    "parallel.gpus": "num_processes", "parallel.nodes": "num_machines",
+}  # fmt: skip
 
 
 def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
@@ -188,6 +191,28 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     if key == "precision":
         name = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "fp32": "no"}.get(str(value))
         return [("mixed_precision", name)] if name else None
-    if key == "parallel.offload_params" and value in ("cpu", "none"):
-        return [(_WRITE[key], value == "cpu")]
-    return [(_WRITE[key], True)] if key == "checkpointing.enabled" and value is True else None
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
+        return [(_WRITE["parallel.offload_params"], value == "cpu")]
+    if key == "parallel.strategy" and str(value).startswith("zero"):
+        return [("deepspeed_config.zero_stage", int(str(value)[-1]))]
+    if key == "parallel.strategy" and value in ("fsdp1", "fsdp2"):
+        return [("fsdp_config.fsdp_version", int(str(value)[-1]))]
+    if key == "parallel.fsdp_sharding":
+        return [("fsdp_config.fsdp_sharding_strategy", str(value).upper())]
+    if key == "parallel.wrap_policy" and value == "transformer":
+        return [("fsdp_config.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP")]
+    if key == "checkpointing.enabled" and value is not True:
+        return None
+    return [(_WRITE[key], value)] if key in _WRITE else None
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """The same of a DeepSpeed launch, and of FSDP 2, which has no sharding strategy."""
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
+        what = "param" if key == "parallel.offload_params" else "optimizer"
+        return [[(f"deepspeed_config.offload_{what}_device", value)]]
+    if key == "parallel.fsdp_sharding" and value in ("full_shard", "shard_grad_op"):
+        return [[("fsdp_config.fsdp_reshard_after_forward", value == "full_shard")]]
+    if key == "batch.gradient_accumulation_steps":
+        return [[("deepspeed_config.gradient_accumulation_steps", value)]]
+    return []

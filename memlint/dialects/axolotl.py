@@ -297,7 +297,10 @@ _WRITE = {
     "checkpointing.use_reentrant": "gradient_checkpointing_kwargs.use_reentrant",
     "checkpointing.offload": "activation_offloading", "eval.batch_size": "eval_batch_size",
     "quantization.double_quant": "bnb_config_kwargs.bnb_4bit_use_double_quant",
-    "quantization.quant_type": "bnb_config_kwargs.bnb_4bit_quant_type", "adapter.r": "lora_r", "adapter.alpha": "lora_alpha",
+    "quantization.quant_type": "bnb_config_kwargs.bnb_4bit_quant_type",
+    "quantization.compute_dtype": "bnb_config_kwargs.bnb_4bit_compute_dtype",
+    "quantization.storage_dtype": "bnb_config_kwargs.bnb_4bit_quant_storage",
+    "parallel.reshard_after_forward": "fsdp_config.reshard_after_forward", "adapter.r": "lora_r", "adapter.alpha": "lora_alpha",
     "adapter.dropout": "lora_dropout", "adapter.modules_to_save": "lora_modules_to_save",
     "parallel.tensor": "tensor_parallel_size",
     "parallel.context": "context_parallel_size", "parallel.expert": "expert_parallel_size", "compile": "torch_compile",
@@ -326,6 +329,21 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
                 ("adapter", "qlora" if value == "bnb_4bit" else "lora")]  # fmt: skip
     if key == "eval.enabled" and value is False:
         return [("val_set_size", 0)]
+    if key == "reference_model" and value == "precomputed":
+        return [("precompute_ref_log_probs", True)]
+    if key == "adapter.method" and value in ("lora", "none"):
+        return [("adapter", "lora" if value == "lora" else None)]
+    if key == "parallel.wrap_policy" and value == "transformer":
+        return [("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP")]
+    if key == "parallel.fsdp_sharding":
+        return [("fsdp_config.sharding_strategy", str(value).upper())]
     if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
         return [("fsdp_config.offload_params", value == "cpu")]
     return None
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """FSDP 2 has no sharding strategy, and checkpoints itself."""
+    if key == "parallel.fsdp_sharding" and value in ("full_shard", "shard_grad_op"):
+        return [[("fsdp_config.reshard_after_forward", value == "full_shard")]]
+    return []

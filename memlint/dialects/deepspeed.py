@@ -284,6 +284,7 @@ _WRITE = {
     "parallel.reduce_bucket_size": "zero_optimization.reduce_bucket_size",
     "parallel.allgather_bucket_size": "zero_optimization.allgather_bucket_size",
     "parallel.prefetch_bucket_size": "zero_optimization.stage3_prefetch_bucket_size",
+    "parallel.overlap_comm": "zero_optimization.overlap_comm",
     "parallel.gather_weights_on_save": "zero_optimization.stage3_gather_16bit_weights_on_model_save",
 }
 
@@ -292,6 +293,11 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     """Canonical -> native; None where a DeepSpeed file cannot say it."""
     if key in _WRITE:
         return [(_WRITE[key], value)]
+    if key == "checkpointing.offload":
+        return [("activation_checkpointing.cpu_checkpointing", value)]
+    if key == "optimizer.name":
+        named = {"adamw_torch_fused": "AdamW", "adam": "Adam", "lion_32bit": "Lion", "sgd": "SGD", "lamb": "Lamb"}.get(str(value))
+        return [("optimizer.type", named)] if named else None
     if key == "precision" and value in ("bf16-mixed", "fp16-mixed"):
         return [("bf16.enabled", value == "bf16-mixed"), ("fp16.enabled", value == "fp16-mixed")]
     if key == "parallel.strategy" and str(value).startswith("zero"):

@@ -290,6 +290,11 @@ _WRITE = {
     "eval.batch_size": "per_device_eval_batch_size",
     "eval.accumulation_steps": "eval_accumulation_steps",
     "compile": "torch_compile",
+    "compile.mode": "torch_compile_mode",
+    "parallel.find_unused_parameters": "ddp_find_unused_parameters",
+    "parallel.static_graph": "ddp_static_graph",
+    "parallel.sync_each_batch": "accelerator_config.gradient_accumulation_kwargs.sync_each_batch",
+    "parallel.reshard_after_forward": "fsdp_config.reshard_after_forward",
 }
 """Canonical key -> argument of every version (`gradient_checkpointing` stays an alias until transformers 6)."""
 
@@ -306,7 +311,22 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("use_liger_kernel", value == "fused")]
     if key == "eval.enabled" and value is False:
         return [("eval_strategy", "no")]
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
+        return [("fsdp_config.offload_params", value == "cpu")]
+    if key == "parallel.wrap_policy" and value == "transformer":
+        return [("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP")]
+    if key == "parallel.fsdp_sharding" and value == "full_shard":
+        return [("fsdp", "full_shard auto_wrap")]
     return None
 
 
-__all__ = ["Arguments", "expanded", "fixed", "problems", "training_arguments", "write"]
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """FSDP in the words of older versions (`fsdp: full_shard auto_wrap`), and its own checkpointing."""
+    if key == "parallel.wrap_policy" and value == "transformer":
+        return [[("fsdp", "full_shard auto_wrap")]]
+    if key == "parallel.fsdp_sharding" and value == "full_shard":
+        return [[("fsdp", "full_shard")], [("fsdp_config.reshard_after_forward", True)]]
+    return []
+
+
+__all__ = ["Arguments", "alternatives", "expanded", "fixed", "problems", "training_arguments", "write"]

@@ -260,6 +260,8 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("optimizer.class_path", component)] if component else None
     if key == "quantization.method" and value in ("bnb_4bit", "bnb_8bit"):
         return [("quantize", "bnb.nf4" if value == "bnb_4bit" else "bnb.int8-training")]
+    if key == "adapter.target_modules" and value == "all-linear":
+        return [(name, True) for name in _SWITCHES if name != "lora_head"]
     if key == "quantization.double_quant":
         return [("quantize", "bnb.nf4-dq" if value else "bnb.nf4")]
     return None

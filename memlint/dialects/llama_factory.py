@@ -304,6 +304,13 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("lora_target", "all" if value == "all-linear" else ",".join(value) if isinstance(value, list) else value)]
     if key == "adapter.method" and value in ("lora", "none"):
         return [("finetuning_type", "lora" if value == "lora" else "full")]
+    if key == "checkpointing.offload":
+        return [("use_unsloth_gc", value)]
     if (key, value) in (("precision", "bf16-true"), ("model.dtype", "bfloat16")):
         return [("pure_bf16", True)]
     return hf_arguments.write(key, value)
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """Those of the training arguments."""
+    return hf_arguments.alternatives(key, value)

@@ -116,4 +116,14 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     """Canonical -> native; None where v1 cannot say it."""
     if key == "precision" and value in ("bf16-mixed", "fp32"):
         return [("bf16", value == "bf16-mixed")]
+    if key == "quantization.method" and value in ("bnb_4bit", "bnb_8bit"):
+        return [("quant_config.name", "bnb"), ("quant_config.quantization_bit", 4 if value == "bnb_4bit" else 8)]
+    if key == "adapter.target_modules":
+        return [("peft_config.target_modules", "all" if value == "all-linear" else value)]
+    if key == "adapter.method" and value == "lora":
+        return [("peft_config.name", "lora")]
+    if key == "loss.logits" and value == "fused":
+        return [("kernel_config.name", "liger_kernel")]
+    if key == "parallel.strategy" and value in ("fsdp2", "ddp"):
+        return [("dist_config.name", value)]
     return [(_WRITE[key], value)] if key in _WRITE else None

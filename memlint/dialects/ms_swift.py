@@ -37,6 +37,10 @@ _PRESETS = {
     "zero0": (0, None, None), "zero1": (1, None, None), "zero2": (2, None, None), "zero3": (3, None, None),
     "zero2_offload": (2, "cpu", None), "zero3_offload": (3, "cpu", "cpu"),
 }  # fmt: skip
+_BELOW_STAGE_3 = {"overlap_comm": False, "reduce_bucket_size": 200_000_000, "allgather_bucket_size": 200_000_000}
+_STAGE_3 = {"overlap_comm": False, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+            "stage3_param_persistence_threshold": "auto", "stage3_gather_16bit_weights_on_model_save": True}  # fmt: skip
+"""What the presets `swift/config/zero*.json` say beside the stage and the offloading."""
 _FSDP2 = {"reshard_after_forward": True, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "cpu_ram_efficient_loading": True,
           "state_dict_type": "SHARDED_STATE_DICT", "activation_checkpointing": True}  # fmt: skip
 """The preset `swift/config/fsdp2.json`."""
@@ -275,6 +279,8 @@ def _deepspeed(native: Native, result: Facts, context: Context) -> Facts:
         return linked(preset, result, context)
     stage, optimizer, params = _PRESETS[preset.value]
     config = {"zero_optimization.stage": preset.with_value(stage)}
+    for name, value in (_STAGE_3 if stage == 3 else _BELOW_STAGE_3).items():
+        config[f"zero_optimization.{name}"] = preset.with_value(value)
     for what, device in (("optimizer", optimizer), ("param", params)):
         if device is not None:
             config[f"zero_optimization.offload_{what}.device"] = preset.with_value(device)
@@ -326,7 +332,8 @@ _WRITE = {
     "batch.micro_batch_size": "per_device_train_batch_size", "batch.sequence_length": "max_length", "batch.packing": "packing",
     "batch.padding_free": "padding_free", "model.dtype": "torch_dtype", "model.attention": "attn_impl",
     "checkpointing.enabled": "gradient_checkpointing", "quantization.double_quant": "bnb_4bit_use_double_quant",
-    "quantization.quant_type": "bnb_4bit_quant_type", "adapter.r": "lora_rank", "adapter.alpha": "lora_alpha",
+    "quantization.quant_type": "bnb_4bit_quant_type", "quantization.compute_dtype": "bnb_4bit_compute_dtype",
+    "quantization.storage_dtype": "bnb_4bit_quant_storage", "adapter.r": "lora_rank", "adapter.alpha": "lora_alpha",
     "adapter.dropout": "lora_dropout", "adapter.target_modules": "target_modules", "vision.max_pixels": "max_pixels",
     "batch.num_generations": "num_generations", "batch.completion_length": "max_completion_length",
     "generation.gpu_memory_utilization": "vllm_gpu_memory_utilization", "generation.tensor": "vllm_tensor_parallel_size",
@@ -344,3 +351,9 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     if key == "parallel.strategy" and value in _PRESETS:
         return [("deepspeed", value)]
     return hf_arguments.write(key, value)
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """The settings of the Megatron backend, and what the training arguments have."""
+    own = megatron.write(key, value)
+    return ([own] if own else []) + hf_arguments.alternatives(key, value)

@@ -268,3 +268,9 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     if key == "reference_model" and value == "precomputed":
         return [("precompute_ref_log_probs", True)]
     return hf_arguments.write(key, value)
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """Names of older versions (`max_seq_length` before 0.16), and what the training arguments have."""
+    older = [[("max_seq_length", value)]] if key == "batch.sequence_length" else []
+    return older + hf_arguments.alternatives(key, value)

@@ -107,7 +107,9 @@ def _loading(native: Native) -> dict[str, Fact]:
 def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     """Canonical -> key; None where the file cannot say it."""
     if key == "model.dtype":
-        return [("torch_dtype", value)]
+        return [("dtype", value)]
+    if key == "quantization.storage_dtype":
+        return [("bnb_4bit_quant_storage", value)]
     if key == "model.attention":
         return [("attn_implementation", value)]
     if key == "quantization.double_quant":
@@ -119,3 +121,8 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     adapters = {"adapter.r": "lora_r", "adapter.alpha": "lora_alpha", "adapter.dropout": "lora_dropout",
                 "adapter.target_modules": "lora_target_modules"}  # fmt: skip
     return [(adapters[key], value)] if key in adapters else trl.write(key, value)
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """`torch_dtype` before TRL 0.23, and what the configuration class has."""
+    return [[("torch_dtype", value)]] if key == "model.dtype" else trl.alternatives(key, value)
