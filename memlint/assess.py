@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import os
+import re
 from collections.abc import Iterable, Mapping
 
 from memlint.comments import ORIGIN
@@ -18,10 +18,6 @@ from memlint.typed import Any, NamedTuple
 
 FITS, TIGHT, DOES_NOT_FIT, UNKNOWN = "fits", "tight", "does_not_fit", "unknown"
 
-SHARDED = ("fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron")
-SHARDED_BY_LAUNCH = ("torchtune", "open_instruct", "verl", "torchtitan", "nemo", "megatron")
-"""Frameworks whose configs do not say how a job is sharded: the launch line, or the recipe that it names, does."""
-
 MAX_MICRO_BATCH = 4096
 MAX_SEQUENCE = 2**20
 """Where the searches for the largest that fits stop: beyond any real setting."""
@@ -34,7 +30,7 @@ class Assessment(NamedTuple):
     lookup: Lookup | None = None
     estimate: Estimate | None = None
     why_not: str = ""
-    """Why there is no estimate, and how to supply what is missing."""
+    """Why there is no estimate or no verdict, and how to supply what is missing."""
     gpu: Gpu | None = None
     verdict: str = UNKNOWN
     settings: Settings = Settings()
@@ -64,10 +60,9 @@ class Assessment(NamedTuple):
     @property
     def sharding_guessed(self) -> bool:
         """True when the estimate is for one GPU only because nothing says over how many the job is sharded."""
-        run = self.run
-        strategy = run.value("parallel.strategy")
-        launch_decides = strategy is None and run.value("framework.name") in SHARDED_BY_LAUNCH
-        return run.value("parallel.gpus") is None and (strategy in SHARDED or launch_decides)
+        from memlint.memory.scenarios import open_ranks
+
+        return open_ranks(self.run)
 
     @property
     def needed(self) -> Interval | None:
@@ -103,8 +98,13 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
     except NoPage as error:
         return Assessment(run, found, None, f"{error}{_at_least(run, found.architecture, gpu)}", gpu, UNKNOWN, settings)
     except CannotEstimate as error:
+        least = _least(run, found.architecture, gpu)
+        if least is not None and judge(least, gpu) == DOES_NOT_FIT:
+            return Assessment(run, found, least, "", gpu, DOES_NOT_FIT, settings)
         return Assessment(run, found, None, str(error), gpu, UNKNOWN, settings)
-    return Assessment(run, found, estimated, "", gpu, judge(estimated, gpu), settings)
+    verdict = judge(estimated, gpu)
+    undecided = _undecided(run, found.architecture) if verdict == TIGHT else ""
+    return Assessment(run, found, estimated, undecided, gpu, UNKNOWN if undecided else verdict, settings)
 
 
 def target(run: TrainingRun, settings: Settings) -> Gpu | None:
@@ -184,11 +184,37 @@ def saves(assessment: Assessment, changes: Mapping[str, Any]) -> bool:
     return order.index(judge(after, assessment.gpu)) >= order.index(assessment.verdict)
 
 
+def _undecided(run: TrainingRun, architecture: Architecture) -> str:
+    """The open fact on which it hangs whether a run fits: at one end of what is possible it does, at the other it does not."""
+    from memlint.memory.scenarios import open_length, open_ranks
+
+    if open_ranks(run):
+        return "the job is sharded, nothing says over how many GPUs, and that decides: name them with --gpus"
+    if open_length(run, architecture):
+        return "batch.sequence_length is not known, and it decides: set it with `--set batch.sequence_length=N`"
+    return ""
+
+
 def _estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> Estimate:
     """The estimator is loaded for the first run: most files that a hook is given hold none."""
     from memlint.memory.estimate import estimate
 
     return estimate(run, architecture, gpu)
+
+
+def _least(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> Estimate | None:
+    """The estimate with the smallest batch of the shortest samples, where the run does not say how large they are: a card that is too
+    small for that is too small for any. None when something else is missing, or no card is named."""
+    shortest = {"batch.micro_batch_size": 1, "batch.sequence_length": run.value("batch.completion_length") or 1}
+    open_ = {key: value for key, value in shortest.items() if not run.value(key)}
+    if gpu is None or not open_:
+        return None
+    try:
+        estimated = _estimate(run.with_values(open_, "the least"), architecture, gpu)
+    except CannotEstimate:
+        return None
+    taken = " and ".join(f"{key} {value}" for key, value in open_.items())
+    return estimated._replace(assumptions=(f"the least there is: {taken}, which nothing states", *estimated.assumptions))
 
 
 def _at_least(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> str:

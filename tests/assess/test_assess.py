@@ -28,6 +28,7 @@ from memlint.extract import extract
 from memlint.facts import Fact, TrainingRun, choices, default, fixed, unknown
 from memlint.gpus import Gpu, all_gpus, find
 from memlint.memory import Estimate, Interval
+from memlint.project import Project
 from memlint.source import Span
 
 GIB = 2**30
@@ -223,3 +224,19 @@ def test_a_comment_is_above_the_configuration_and_below_the_command_line(
     gpu = target(run, settings)
     assert gpu is not None and card in gpu.name
     assert overridden(run, settings).value("batch.micro_batch_size") == batch
+
+
+def test_a_card_too_small_for_the_shortest_samples_is_too_small(tmp_path: Path) -> None:
+    """Nothing states the prompts' length, but float32 weights, gradients and two AdamW states of 7.62e9 parameters take 113 GiB."""
+    (tmp_path / "train.py").write_text(
+        "from trl import GRPOConfig, GRPOTrainer\n"
+        'args = GRPOConfig("o", per_device_train_batch_size=8, max_completion_length=512, bf16=True)\n'
+        'GRPOTrainer(model="Qwen/Qwen2.5-7B-Instruct", reward_funcs=score, args=args, train_dataset=1).train()\n'
+    )
+    (run,) = extract(str(tmp_path / "train.py"), Project(root=tmp_path)).runs
+    small = assess(run, find("A100-80GB"))
+    assert small.verdict == "does_not_fit" and small.estimate is not None
+    assert small.estimate.required.expected > 4 * 4 * 7_615_616_512
+    assert "batch.sequence_length" in small.estimate.assumptions[0]
+    large = assess(run, find("H200"))
+    assert (large.verdict, large.estimate) == ("unknown", None) and "batch.sequence_length" in large.why_not
