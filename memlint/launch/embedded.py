@@ -1,7 +1,7 @@
 """Launches in files that are not shell scripts: Makefiles, Dockerfiles, and the commands of job files in YAML and JSON.
 
 YAML: `run:` of GitHub workflows, SkyPilot tasks and the like, `command`/`args` of Kubernetes containers and Compose services.
-JSON: VS Code's `launch.json`. Every variable of a Makefile can be set on its command line; `?=` says that one is meant to be.
+JSON: VS Code's `launch.json`. Makefiles and Dockerfiles are `build_files`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from memlint.facts import Extraction, Fact, Status, TrainingRun, fixed
 from memlint.launch import slurm
+from memlint.launch.build_files import dockerfile, makefile
 from memlint.launch.read import launched, walk
+from memlint.launch.shell_text import Shell
 from memlint.project import Project
 from memlint.read.document import Document, MappingNode, Node, Scalar, SequenceNode
 from memlint.read.jobfile import LAUNCH, is_debug_file, is_dockerfile, is_makefile
@@ -23,18 +24,7 @@ from memlint.read.yamldoc import read_yaml
 from memlint.source import Kind, ReadError, Source
 
 MAX_BLOCKS = 200
-DEFINITION = re.compile(r"^(?:export[ \t]+)?([A-Za-z_][\w.-]*)[ \t]*(\?|::?|\+)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
-INSTRUCTION = re.compile(r"^[ \t]*(ENV|ENTRYPOINT|CMD)[ \t]+((?:[^\\\n]|\\\n|\\.)*)", re.MULTILINE | re.IGNORECASE)
-REFERENCE = re.compile(r"\$\$|\$[({]([A-Za-z_][\w.-]*)[)}]|\$@|\$<|\$\([^()]*\)")
-
-
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """Shell text in another file, with the variables around it and what its job asks for."""
-
-    text: Joined | Lines
-    environment: dict[str, Value]
-    allocation: slurm.Options
+EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
 
 
 def shells_of(source: Source) -> Iterator[Shell]:
@@ -69,85 +59,6 @@ def read_embedded(source: Source, project: Project) -> Extraction:
     return Extraction(tuple(runs), tuple(errors))
 
 
-# Makefile ----------------------------------------------------------------------------------------------------------------
-
-
-def makefile(source: Source) -> Iterator[Shell]:
-    """The recipe of each target, with the file's variables put in."""
-    lines = Lines(source.path, "\n".join(source.lines))
-    variables: dict[str, Value] = {}
-    recipe: list[Piece] = []
-    start = 0
-    for row in lines.text.split("\n"):
-        end = start + len(row)
-        if row.startswith("\t") and (recipe or not DEFINITION.match(row.strip())):
-            continued = "".join(piece.text for piece in recipe[-2:]).endswith("\\\n")
-            skip = len(row) - len(row.lstrip("\t" if continued else "\t @-+"))
-            recipe.extend(_expanded(lines, start + skip, end, variables))
-            recipe.append(Piece("\n"))
-        elif row.strip() and not row.startswith("#"):
-            if recipe:
-                yield Shell(Joined(tuple(recipe)), {}, {})
-                recipe = []
-            match = DEFINITION.match(row)
-            if match is not None:
-                name, operator, _ = match.groups()
-                value = tuple(_expanded(lines, start + match.start(3), start + match.end(3), variables))
-                if operator == "?":
-                    value = tuple(Piece(p.text, p.lines, p.at, Status.DEFAULT) if p.status is Status.FIXED else p for p in value)
-                variables[name] = (*variables.get(name, ()), Piece(" "), *value) if operator == "+" else value
-        start = end + 1
-    if recipe:
-        yield Shell(Joined(tuple(recipe)), {}, {})
-
-
-def _expanded(lines: Lines, start: int, end: int, variables: dict[str, Value]) -> list[Piece]:
-    """Make text with `$(NAME)` replaced and `$$` as `$`."""
-    pieces: list[Piece] = []
-    for match in REFERENCE.finditer(lines.text, start, end):
-        pieces.extend(lines.pieces(start, match.start()))
-        name = match.group(1)
-        if match.group() == "$$":
-            pieces.append(Piece("$", lines, match.start()))
-        elif name in variables:
-            pieces.extend(variables[name])
-        else:
-            reason = f"${name} is not set in the Makefile" if name else f"{match.group()} is only known to make"
-            pieces.append(Piece(match.group(), lines, match.start(), Status.UNKNOWN, reason))
-        start = match.end()
-    pieces.extend(lines.pieces(start, end))
-    return [piece for piece in pieces if piece.text]
-
-
-# Dockerfile --------------------------------------------------------------------------------------------------------------
-
-
-def dockerfile(source: Source) -> Iterator[Shell]:
-    """`ENTRYPOINT` and `CMD`, in shell form or as a JSON list, with the `ENV` lines above them."""
-    lines = Lines(source.path, "\n".join(source.lines))
-    environment: dict[str, Value] = {}
-    words: dict[str, list[Piece]] = {}
-    for match in INSTRUCTION.finditer(lines.text):
-        keyword, body = match.group(1).upper(), match.group(2)
-        if keyword == "ENV":
-            for pair in re.finditer(r"(\w+)[= ](\S+)", body):
-                environment[pair.group(1)] = lines.pieces(match.start(2) + pair.start(2), match.start(2) + pair.end(2))
-        elif body.lstrip().startswith("["):
-            words[keyword] = list(_json_words(lines, match.start(2), body))
-        else:
-            words[keyword] = list(lines.pieces(match.start(2), match.end(2)))
-    whole = [piece for keyword in ("ENTRYPOINT", "CMD") for piece in words.get(keyword, [])]
-    if whole:
-        yield Shell(Joined(tuple(whole)), environment, {})
-
-
-def _json_words(lines: Lines, offset: int, body: str) -> Iterator[Piece]:
-    for match in re.finditer(r'"((?:[^"\\]|\\.)*)"', body):
-        yield Piece("'")
-        yield from (p for p in lines.pieces(offset + match.start(1), offset + match.end(1)) if p.text)
-        yield Piece("' ")
-
-
 # YAML and JSON -----------------------------------------------------------------------------------------------------------
 
 
@@ -162,11 +73,16 @@ def jobs(document: Document) -> Iterator[Shell]:
             continue
         environment = {**environment, **_environment(node)}
         allocation = {**allocation, **_resources(node)}
+        replicas = node.get("pytorchReplicaSpecs")
+        if isinstance(replicas, MappingNode) and replicas.entries:
+            # All roles run the same program: one job, of as many nodes as there are replicas.
+            stack.append((replicas.entries[0].value, {**environment, **_replicated(node, replicas)}, allocation))
+            continue
         environment |= _sky(allocation)
         for key in ("run", "script", "commands"):
             value = node.get(key)
             if isinstance(value, Scalar) and isinstance(value.value, str):
-                yield Shell(_scalar(document.path, value), environment, allocation)
+                yield Shell(_filled(_scalar(document.path, value)), environment, allocation)
         command, arguments = node.get("command"), node.get("args") or node.get("arguments")
         if command is not None or isinstance(arguments, SequenceNode):
             words = [piece for part in (command, arguments) if part is not None for piece in _words(document.path, part)]
@@ -186,6 +102,19 @@ def _scalar(path: str, node: Scalar) -> Joined | Lines:
             pieces.extend((*(p for p in place.pieces(0, len(row)) if p.text), Piece("\n")))
         return Joined(tuple(pieces))
     return Lines(path, text, line=node.span.line, column=node.span.column + (1 if node.quoted else 0))
+
+
+def _filled(text: Joined | Lines) -> Joined | Lines:
+    """The text with what a workflow fills in (`${{ matrix.bs }}`) as unknown."""
+    pieces: list[Piece] = []
+    start = 0
+    for match in EXPRESSION.finditer(text.text):
+        reason = f"`{match.group()}` is filled in by the workflow"
+        pieces.extend((*text.pieces(start, match.start()), Piece(match.group(), status=Status.UNKNOWN, reason=reason)))
+        start = match.end()
+    if not pieces:
+        return text
+    return Joined((*pieces, *text.pieces(start, len(text.text))))
 
 
 def _words(path: str, node: Node) -> Iterator[Piece]:
@@ -222,7 +151,10 @@ def _environment(node: MappingNode) -> dict[str, Value]:
 
 
 def _setting(node: Scalar, overridable: bool) -> Value:
-    """SkyPilot's `envs` can be set on its command line."""
+    """SkyPilot's `envs` can be set on its command line; what a workflow fills in is not known before it runs."""
+    if "${{" in node.text:
+        reason = f"`{node.text.strip()}` is filled in by the workflow"
+        return (Piece(node.text, Lines("", node.text), -1, Status.UNKNOWN, reason),)
     status = Status.DEFAULT if overridable else Status.FIXED
     return (Piece(node.text, Lines("", node.text), -1, status, chain=fixed(None, node.span, "environment").origin),)
 
@@ -232,6 +164,10 @@ def _resources(node: MappingNode) -> slurm.Options:
     found: dict[str, Fact] = {}
     resources = node.get("resources")
     accelerators = resources.get("accelerators") if isinstance(resources, MappingNode) else None
+    if isinstance(accelerators, MappingNode) and len(accelerators.entries) == 1:  # several are alternatives: any of them
+        entry = accelerators.entries[0]
+        count = entry.value.text if isinstance(entry.value, Scalar) and entry.value.value is not None else "1"
+        found["--gpus-per-node"] = fixed(f"{entry.key}:{count}", accelerators.span)
     if isinstance(accelerators, Scalar) and isinstance(accelerators.value, str):
         name, _, count = accelerators.value.partition(":")
         found["--gpus-per-node"] = fixed(f"{name}:{count or 1}", accelerators.span)
@@ -240,9 +176,28 @@ def _resources(node: MappingNode) -> slurm.Options:
         amount = limits.get(gpu) if isinstance(limits, MappingNode) else None
         if isinstance(amount, Scalar):
             found["--gpus-per-node"] = fixed(amount.text, amount.span)
+    selector = node.get("nodeSelector")
+    for label in ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/model"):
+        card = selector.get(label) if isinstance(selector, MappingNode) else None
+        if isinstance(card, Scalar):
+            found["--constraint"] = fixed(card.text, card.span)
     nodes = node.get("num_nodes")
     if isinstance(nodes, Scalar):
         found["--nodes"] = fixed(nodes.text, nodes.span)
+    return found
+
+
+def _replicated(job: MappingNode, replicas: MappingNode) -> dict[str, Value]:
+    """What Kubeflow's PyTorchJob sets for torchrun (training-operator 1.8 `pkg/controller.v1/pytorch/envvar.go`)."""
+    counts = [entry.value.get("replicas") for entry in replicas.entries if isinstance(entry.value, MappingNode)]
+    texts = [count.text if isinstance(count, Scalar) else "1" for count in counts]
+    found: dict[str, Value] = {}
+    if all(text.isdigit() for text in texts):
+        total = str(sum(int(text) for text in texts))
+        found["PET_NNODES"] = (Piece(total, chain=fixed(None, replicas.span, "replicas").origin),)
+    processes = job.get("nprocPerNode")
+    if isinstance(processes, Scalar) and processes.text:
+        found["PET_NPROC_PER_NODE"] = _setting(processes, False)
     return found
 
 

@@ -8,6 +8,7 @@ from test_launchers import TRAIN
 
 from memlint.extract import extract
 from memlint.facts import Status, TrainingRun
+from memlint.project import Project
 
 
 def only(name: str, text: str, folder: Path) -> TrainingRun:
@@ -87,3 +88,48 @@ def test_vscode(tmp_path: Path) -> None:
     )
     run = only(".vscode/launch.json", text, tmp_path)
     assert (run.value("batch.micro_batch_size"), run.value("parallel.gpus")) == (5, 1)
+
+
+def test_make_reads_the_whole_file_before_a_recipe_runs(tmp_path: Path) -> None:
+    """GNU make manual, "How make Reads a Makefile", "Target-specific Variable Values"."""
+    text = (
+        "BS = $(SIZE)\nifeq ($(X),1)\nGA = 2\nendif\n"
+        "small big:\n\tpython train.py --bs $(BS) --model $(MODEL)\n"
+        "big: BS = 1\nwide: SIZE := 9\nwide:\n\t@python train.py \\\n\t  --bs $(BS) --ga $(GA)\n"
+        "SIZE = 16\nMODEL ?= org/late\n"
+    )
+    path = tmp_path / "Makefile"
+    (tmp_path / "train.py").write_text(TRAIN)
+    path.write_text(text, encoding="utf-8")
+    first, second = extract(str(path), Project(tmp_path)).runs
+    assert (first.value("batch.micro_batch_size"), first.facts["batch.micro_batch_size"].status) == (16, Status.FIXED)
+    assert (first.value("model.id"), first.facts["model.id"].status) == ("org/late", Status.DEFAULT)
+    assert second.value("batch.micro_batch_size") == 9
+    assert second.facts["batch.gradient_accumulation_steps"].status is Status.UNKNOWN
+
+
+def test_accelerators_of_skypilot_as_a_mapping(tmp_path: Path) -> None:
+    text = "resources:\n  accelerators: {A100-80GB: 4}\nrun: |\n  python train.py --bs 3\n"
+    run = only("task.yaml", text, tmp_path)
+    assert (run.value("parallel.gpus"), run.value("hardware.gpu")) == (4, "A100-80GB")
+
+
+def test_replicas_of_a_pytorch_job_are_its_nodes(tmp_path: Path) -> None:
+    role = (
+        "      replicas: {}\n      template:\n        spec:\n          nodeSelector: {{nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}}\n"
+        "          containers:\n          - name: t\n            command: [torchrun, train.py, --bs, '2']\n"
+        "            resources: {{limits: {{nvidia.com/gpu: 4}}}}\n"
+    )
+    roles = f"    Master:\n{role.format(1)}    Worker:\n{role.format(3)}"
+    text = f"kind: PyTorchJob\nspec:\n  nprocPerNode: '4'\n  pytorchReplicaSpecs:\n{roles}"
+    run = only("job.yaml", text, tmp_path)
+    assert (run.value("parallel.gpus"), run.value("parallel.nodes")) == (4, 4)
+    assert run.value("hardware.gpu") == "NVIDIA-A100-SXM4-80GB"
+
+
+def test_what_a_workflow_fills_in_is_unknown(tmp_path: Path) -> None:
+    text = "jobs:\n  t:\n    steps:\n    - run: python train.py --bs ${{ matrix.bs }} --model org/m\n"
+    run = only("w.yml", text, tmp_path)
+    assert run.value("model.id") == "org/m"
+    assert run.facts["batch.micro_batch_size"].status is Status.UNKNOWN
+    assert "matrix.bs" in run.facts["batch.micro_batch_size"].reason
