@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from itertools import pairwise
 
-from memlint.memory.tensor import GATHER
+from memlint.memory.tensor import COMPUTE, GATHER
 from memlint.memory.timeline import Events
 from memlint.typed import NamedTuple
 
@@ -49,6 +49,11 @@ class _Block:
         self.next = following
 
 
+ADDRESS = 48
+"""Bits of an address. Free blocks are kept as whole numbers, size before address, sorted: so the allocator looks at them."""
+ADDRESSES = (1 << ADDRESS) - 1
+
+
 def replay(events: Events, capacity: int | None = None, expandable: bool = False) -> Replay:
     """Run loading, a first step (optimizer states appear at its end) and a second, steady step.
 
@@ -61,7 +66,10 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     small = -(-small_bytes(events) // SMALL_SEGMENT) * SMALL_SEGMENT
     limit = None if capacity is None else capacity - small
     sizes, streams = events.sizes, events.streams
-    pools: tuple[list[tuple[int, int, _Block]], ...] = ([], [], [])
+    pools: tuple[list[int], ...] = ([], [], [])
+    cached, stream = pools[COMPUTE], COMPUTE
+    at: dict[int, _Block] = {}
+    """The free blocks, by address."""
     live: dict[int, _Block] = {}
     waiting: deque[_Block] = deque()
     reserved = allocated = wanted = peak_reserved = peak_allocated = slack = next_address = 0
@@ -70,14 +78,15 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
         for event in step:
             if event > 0:
                 size = sizes[event]
-                cached = pools[streams.get(event, 0)]
-                position = bisect_left(cached, (size,))
+                if streams:
+                    cached = pools[streams.get(event, COMPUTE)]
+                position = bisect_left(cached, size << ADDRESS)
                 if position < len(cached):
-                    block = cached.pop(position)[2]
+                    block = at.pop(cached.pop(position) & ADDRESSES)
                 else:
                     segment = LARGE_SEGMENT if size < LARGE_REQUEST and not expandable else -(-size // ROUND) * ROUND
                     if limit is not None and reserved + segment > limit:
-                        reserved -= sum(map(_release, pools))
+                        reserved -= sum(_release(pool, at) for pool in pools)
                         if reserved + segment > limit:
                             raise DoesNotComplete
                     reserved += segment
@@ -87,13 +96,14 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                     next_address += segment + 1  # a gap: segments never coalesce
                 rest = block.size - size
                 if rest > SMALL:
-                    tail = _Block(block.address + size, rest, block, block.next)
-                    if block.next is not None:
-                        block.next.previous = tail
+                    address, following = block.address + size, block.next
+                    tail = at[address] = _Block(address, rest, block, following)
+                    if following is not None:
+                        following.previous = tail
                     block.next = tail
                     block.size = size
                     tail.free = True
-                    insort(cached, (rest, tail.address, tail))
+                    insort(cached, rest << ADDRESS | address)
                 block.free = False
                 allocated += block.size
                 wanted += size
@@ -105,31 +115,34 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                 block = live.pop(-event)
                 allocated -= block.size
                 wanted -= sizes[-event]
-                stream = streams.get(-event, 0)
-                cached = pools[stream]
+                if streams:
+                    stream = streams.get(-event, COMPUTE)
+                    cached = pools[stream]
                 if stream == GATHER:
                     waiting.append(block)
                     if len(waiting) <= events.lag:
                         continue
                     block = waiting.popleft()
-                before, after = block.previous, block.next
+                size, before, after = block.size, block.previous, block.next
                 if before is not None and before.free:
-                    del cached[bisect_left(cached, (before.size, before.address))]
-                    before.size += block.size
+                    del cached[bisect_left(cached, before.size << ADDRESS | before.address)]
+                    size = before.size = size + before.size
                     before.next = after
                     if after is not None:
                         after.previous = before
                     block = before
                 if after is not None and after.free:
-                    del cached[bisect_left(cached, (after.size, after.address))]
-                    block.size += after.size
-                    block.next = after.next
-                    if after.next is not None:
-                        after.next.previous = block
+                    del cached[bisect_left(cached, after.size << ADDRESS | after.address)]
+                    del at[after.address]
+                    size = block.size = size + after.size
+                    following = block.next = after.next
+                    if following is not None:
+                        following.previous = block
                 block.free = True
-                insort(cached, (block.size, block.address, block))
+                at[block.address] = block
+                insort(cached, size << ADDRESS | block.address)
         if step is loading and events.empties:
-            reserved -= sum(map(_release, pools))
+            reserved -= sum(_release(pool, at) for pool in pools)
     return Replay(slack, peak_reserved + small)
 
 
@@ -156,10 +169,17 @@ def small_bytes(events: Events) -> int:
     return most
 
 
-def _release(cached: list[tuple[int, int, _Block]]) -> int:
+def _release(cached: list[int], at: dict[int, _Block]) -> int:
     """Return every wholly free segment to the driver; the bytes that were returned."""
-    kept = [entry for entry in cached if entry[2].previous is not None or entry[2].next is not None]
-    returned = sum(entry[0] for entry in cached) - sum(entry[0] for entry in kept)
+    kept: list[int] = []
+    returned = 0
+    for key in cached:
+        block = at[key & ADDRESSES]
+        if block.previous is not None or block.next is not None:
+            kept.append(key)
+        else:
+            del at[block.address]
+            returned += block.size
     cached[:] = kept
     return returned
 
