@@ -34,6 +34,8 @@ class Assessment(NamedTuple):
     gpu: Gpu | None = None
     verdict: str = UNKNOWN
     settings: Settings = Settings()
+    tried: dict[str, Estimate | None] = {}  # noqa: RUF012  # each run has its own
+    """Estimates of the run with other values, by these: rules, reports and searches for what fits ask for the same ones."""
 
     @property
     def architecture(self) -> Architecture | None:
@@ -104,7 +106,7 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
         return Assessment(run, found, None, str(error), gpu, UNKNOWN, settings)
     verdict = judge(estimated, gpu)
     undecided = _undecided(run, found.architecture) if verdict == TIGHT else ""
-    return Assessment(run, found, estimated, undecided, gpu, UNKNOWN if undecided else verdict, settings)
+    return Assessment(run, found, estimated, undecided, gpu, UNKNOWN if undecided else verdict, settings, {})
 
 
 def target(run: TrainingRun, settings: Settings) -> Gpu | None:
@@ -167,12 +169,14 @@ def verdict_with(assessment: Assessment, changes: Mapping[str, Any]) -> str:
 
 def estimate_with(assessment: Assessment, changes: Mapping[str, Any]) -> Estimate | None:
     """The estimate if these facts had these values; None where there is none."""
-    if assessment.architecture is None:
-        return None
-    try:
-        return _estimate(assessment.run.with_values(changes, "proposed"), assessment.architecture, assessment.gpu)
-    except CannotEstimate:
-        return None
+    tried, key = assessment.tried, repr(sorted(changes.items(), key=lambda change: change[0]))
+    if key not in tried and assessment.architecture is not None:
+        try:
+            run = assessment.run.with_values(changes, "proposed")
+            tried[key] = _estimate(run, assessment.architecture, assessment.gpu)
+        except CannotEstimate:
+            tried[key] = None
+    return tried.get(key)
 
 
 def saves(assessment: Assessment, changes: Mapping[str, Any]) -> bool:
