@@ -34,7 +34,7 @@ class Assessment(NamedTuple):
     gpu: Gpu | None = None
     verdict: str = UNKNOWN
     settings: Settings = Settings()
-    tried: dict[str, Estimate | None] = {}  # noqa: RUF012  # each run has its own
+    tried: dict[str, Estimate | None] | None = None
     """Estimates of the run with other values, by these: rules, reports and searches for what fits ask for the same ones."""
 
     @property
@@ -169,7 +169,8 @@ def verdict_with(assessment: Assessment, changes: Mapping[str, Any]) -> str:
 
 def estimate_with(assessment: Assessment, changes: Mapping[str, Any]) -> Estimate | None:
     """The estimate if these facts had these values; None where there is none."""
-    tried, key = assessment.tried, repr(sorted(changes.items(), key=lambda change: change[0]))
+    tried = {} if assessment.tried is None else assessment.tried
+    key = repr(sorted(changes.items(), key=lambda change: change[0]))
     if key not in tried and assessment.architecture is not None:
         try:
             run = assessment.run.with_values(changes, "proposed")
