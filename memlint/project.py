@@ -11,7 +11,7 @@ from memlint.source import Kind, ReadError, Source, kind_of, read
 from memlint.versions import Pin
 
 ROOT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
-VARIABLE = re.compile(r"\$\{?\w+\}?/+")
+VARIABLE = r"\$\{?\w+\}?/+"
 """A variable in front of a path."""
 MAX_SEARCHED = 20_000
 """Files that are looked through for one whose path ends as a link does."""
@@ -102,7 +102,7 @@ class Project:
             target = os.path.normpath(os.path.join(base, link))
             if any(inside(target, top) for top in (*tops, here)) and self.exists(target):
                 return _written_as(from_path, target)
-        variable = VARIABLE.match(link)
+        variable = re.match(VARIABLE, link)
         if variable is not None:
             end = link[variable.end() :]
             return self.resolve(end, from_path, directory=directory) or self._ending(end, from_path)

@@ -52,7 +52,7 @@ MODULES = {
 }  # fmt: skip
 """Other names under which a dialect module is known."""
 
-_LIKELY = re.compile(
+_LIKELY = (
     r"memlint\.run\.v1|base_model|_component_|micro_batch_size|global_batch_size|actor_rollout_ref|ppo_\w*trainer|train_batch_size"
     r"|model_name_or_path|(?:dist|peft|quant|kernel|init|optim)_config|tuner_type|train_type|sft_type|torch_dtype"
     r"|distributed_type|compute_environment|zero_optimization|zero_allow_untested_optimizer|MegatronStrategy|seed_everything"
@@ -93,7 +93,7 @@ def read_config(source: Source, project: Links | None = None) -> Extraction:
     A file that does not parse is an error only when its text looks like a training configuration.
     """
     text = source.text
-    if len(text) > MAX_CHARACTERS or not _LIKELY.search(text) or (source.kind is Kind.JSON and "{" not in text[:1000]):
+    if len(text) > MAX_CHARACTERS or not re.search(_LIKELY, text) or (source.kind is Kind.JSON and "{" not in text[:1000]):
         return Extraction()
     try:
         documents = _documents(source)

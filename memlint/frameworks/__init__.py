@@ -18,25 +18,23 @@ from memlint.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memlint.read.pyeval.machine import Launch
 
-_TRAINS = re.compile(
-    r"\.(train|fit|backward|step)\s*\(|Trainer\b|\bexec\(|notebook_launcher"
-    r"|^\s*(?:from\s+\S*(?:train|tune|main|cli|run)\S*\s+import|import\s+\S*(?:train|tune|main))",
-    re.M,
+_TRAINS = (
+    r"(?m)\.(train|fit|backward|step)\s*\(|Trainer\b|\bexec\(|notebook_launcher"
+    r"|^\s*(?:from\s+\S*(?:train|tune|main|cli|run)\S*\s+import|import\s+\S*(?:train|tune|main))"
 )
 """What a script that trains has: the call itself, or an import of the module that makes it."""
-_LIBRARIES = re.compile(
-    r"\b(torch|transformers|trl|peft|accelerate|deepspeed|lightning|pytorch_lightning|unsloth|sentence_transformers|diffusers|timm)\b"
-    r"|^from \S+ import|^import ",
-    re.M,
+_LIBRARIES = (
+    r"(?m)\b(torch|transformers|trl|peft|accelerate|deepspeed|lightning|pytorch_lightning|unsloth|sentence_transformers|diffusers|timm)\b"
+    r"|^from \S+ import|^import "
 )
 
 
-_STARTS = re.compile(r"\bsubprocess\b|\bos\.system\(|\bsagemaker\b")
+_STARTS = r"\bsubprocess\b|\bos\.system\(|\bsagemaker\b"
 """What a script that starts a training elsewhere has."""
 
 
-_IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+|\.)", re.M)
-_ACTS = re.compile(r"__main__|^(?:\w+\.)*\w+\(", re.M)
+_IMPORTED = r"(?m)^[ \t]*(?:from|import)[ \t]+(\w+|\.)"
+_ACTS = r"(?m)__main__|^(?:\w+\.)*\w+\("
 _FOREIGN = sys.stdlib_module_names | frozenset(
     """torch transformers trl peft accelerate deepspeed datasets numpy pandas tqdm yaml requests PIL matplotlib sklearn scipy wandb
     tensorflow jax flax keras flask fastapi uvicorn pytest setuptools gradio streamlit vllm tokenizers sentencepiece safetensors
@@ -48,9 +46,9 @@ _FOREIGN = sys.stdlib_module_names | frozenset(
 
 def could_train(text: str) -> bool:
     """Whether a Python text could start a training at all; what fails this is not parsed."""
-    if _TRAINS.search(text) or (_STARTS.search(text) and LAUNCH.search(text)):
-        return _LIBRARIES.search(text) is not None
-    return _ACTS.search(text) is not None and not _FOREIGN.issuperset(_IMPORTED.findall(text))
+    if re.search(_TRAINS, text) or (re.search(_STARTS, text) and re.search(LAUNCH, text)):
+        return re.search(_LIBRARIES, text) is not None
+    return re.search(_ACTS, text) is not None and not _FOREIGN.issuperset(re.findall(_IMPORTED, text))
 
 
 def read_script(source: Source, project: Any = None, command: Launch | None = None) -> Extraction:

@@ -21,16 +21,16 @@ from memlint.versions import Versions
 MODEL = Symbol("memlint.model")
 CONFIG = Symbol("memlint.model_config")
 
-_MODEL_CLASS = re.compile(
+_MODEL_CLASS = (
     r"^(AutoModel\w*|AutoPeftModel\w*|AutoLigerKernel\w*|\w+(For[A-Z]\w+|LMHeadModel|DoubleHeadsModel|PreTrainedModel)|"
     r"(?!Peft)\w+Model|SentenceTransformer|CrossEncoder|SparseEncoder)$"
 )
-_NOT_MODELS = re.compile(r"(Config|Tokenizer|TokenizerFast|Processor|Extractor|Pipeline|Collator\w*)$")
+_NOT_MODELS = r"(Config|Tokenizer|TokenizerFast|Processor|Extractor|Pipeline|Collator\w*)$"
 
 
 def is_model_class(name: str) -> bool:
     """Whether a transformers-like class name is a model's."""
-    return bool(_MODEL_CLASS.match(name)) and not _NOT_MODELS.search(name)
+    return bool(re.match(_MODEL_CLASS, name)) and not re.search(_NOT_MODELS, name)
 
 
 def is_diffusion_model(name: str) -> bool:
@@ -91,7 +91,7 @@ def new_config(name: str, call: Call) -> Fact:
     return fixed(Instance(CONFIG, call, slots), call.span)
 
 
-_IMMATERIAL = re.compile(
+_IMMATERIAL = (
     r"use_cache|\w+_token_id|(id2label|label2id|problem_type|architectures)|\w*(_eps|_epsilon|dropout\w*|_drop|_pdrop)|"
     r"initializer_range|rope_(theta|scaling|parameters)|torch_dtype|dtype|_name_or_path|name_or_path|trust_remote_code"
 )
@@ -103,7 +103,7 @@ def config_facts(config: Instance) -> dict[str, Fact]:
     span = config.call.span
     given = {k: plain(f) for k, f in config.slots.items() if isinstance(k, str) and not k.startswith(".") and isinstance(f, Fact)}
     values = {k: f.value for k, f in given.items() if f.known}
-    missing = [k for k, f in given.items() if not f.known and not _IMMATERIAL.fullmatch(k)]
+    missing = [k for k, f in given.items() if not f.known and not re.fullmatch(_IMMATERIAL, k)]
     facts: dict[str, Fact] = {}
     source = config.slots.get(".id")
     if source is not None:
@@ -252,8 +252,8 @@ def quantization_of(config: Fact, versions: Versions, sites: list[Site]) -> dict
 
 
 _PREQUANTIZED = (
-    (re.compile(r"-(unsloth-)?bnb-4bit$", re.I), "bnb_4bit"), (re.compile(r"-bnb-8bit$", re.I), "bnb_8bit"),
-    (re.compile(r"[-_]GPTQ([-_].*)?$", re.I), "gptq"), (re.compile(r"[-_]AWQ$", re.I), "awq"),
+    (r"(?i)-(unsloth-)?bnb-4bit$", "bnb_4bit"), (r"(?i)-bnb-8bit$", "bnb_8bit"),
+    (r"(?i)[-_]GPTQ([-_].*)?$", "gptq"), (r"(?i)[-_]AWQ$", "awq"),
 )  # fmt: skip
 """Names of checkpoints that are stored quantized."""
 
@@ -264,7 +264,7 @@ def _prequantized(facts: dict[str, Fact]) -> None:
     if name is None or not isinstance(name.value, str) or (method is not None and method.status is not Status.DEFAULT):
         return
     for pattern, quantized in _PREQUANTIZED:
-        if pattern.search(name.value):
+        if re.search(pattern, name.value):
             facts["quantization.method"] = default(quantized, "the checkpoint's name", place(name))
 
 

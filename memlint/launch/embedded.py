@@ -24,7 +24,7 @@ from memlint.read.yamldoc import read_yaml
 from memlint.source import Kind, ReadError, Source
 
 MAX_BLOCKS = 200
-EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+EXPRESSION = r"\$\{\{.*?\}\}"
 
 
 def shells_of(source: Source) -> Iterator[Shell]:
@@ -47,7 +47,7 @@ def read_embedded(source: Source, project: Project) -> Extraction:
     for count, shell in enumerate(shells_of(source)):
         if count >= MAX_BLOCKS:
             break
-        if not LAUNCH.search(shell.text.text):
+        if not re.search(LAUNCH, shell.text.text):
             continue
         try:
             script = walk(shell.text, source.path, project, shell.environment)
@@ -108,7 +108,7 @@ def _filled(text: Joined | Lines) -> Joined | Lines:
     """The text with what a workflow fills in (`${{ matrix.bs }}`) as unknown."""
     pieces: list[Piece] = []
     start = 0
-    for match in EXPRESSION.finditer(text.text):
+    for match in re.finditer(EXPRESSION, text.text):
         reason = f"`{match.group()}` is filled in by the workflow"
         pieces.extend((*text.pieces(start, match.start()), Piece(match.group(), status=Status.UNKNOWN, reason=reason)))
         start = match.end()

@@ -14,9 +14,9 @@ from memlint.typed import Any
 MAX_STEPS = 20
 """A longer chain of references is a cycle, for our purposes."""
 
-_REFERENCE = re.compile(r"\$\{([^${}]*)\}")
-_PLACEHOLDER = re.compile(r"\$\{?\w+\}?|\$\{\w+:?[-=][^}]*\}")
-_PATH = re.compile(r"^\.*[\w-]+(?:\.[\w-]+|\[\d+\])*$")
+_REFERENCE = r"\$\{([^${}]*)\}"
+_PLACEHOLDER = r"\$\{?\w+\}?|\$\{\w+:?[-=][^}]*\}"
+_PATH = r"^\.*[\w-]+(?:\.[\w-]+|\[\d+\])*$"
 
 
 def interpolated(native: Mapping[str, Fact]) -> dict[str, Fact]:
@@ -32,7 +32,7 @@ def placeholders(native: Mapping[str, Fact]) -> dict[str, Fact]:
     """For a framework that does not resolve `${...}`: such texts are filled in before it reads the file, so they are unknown."""
     result = dict(native)
     for path, fact in native.items():
-        if fact.known and isinstance(fact.value, str) and _PLACEHOLDER.fullmatch(fact.value.strip()):
+        if fact.known and isinstance(fact.value, str) and re.fullmatch(_PLACEHOLDER, fact.value.strip()):
             result[path] = unknown(
                 f"{fact.value} is filled in before the file is read", fact.origin[0].span if fact.origin else None
             )
@@ -45,13 +45,13 @@ def _resolve(path: str, fact: Fact, native: Mapping[str, Fact], step: int) -> Fa
     span = fact.origin[0].span if fact.origin else None
     if step > MAX_STEPS:
         return unknown(f"{fact.value} refers to itself", span)
-    whole = _REFERENCE.fullmatch(fact.value.strip())
+    whole = re.fullmatch(_REFERENCE, fact.value.strip())
     if whole:
         target = _target(path, whole.group(1), native, step)
         return Fact(target.value, target.status, (*fact.origin, *target.origin), target.choices, target.reason, target.decided_by)
     text, status, origins = fact.value, fact.status, list(fact.origin)
     for _ in range(MAX_STEPS):
-        match = _REFERENCE.search(text)
+        match = re.search(_REFERENCE, text)
         if match is None:
             return Fact(text, status, tuple(origins))
         part = _target(path, match.group(1), native, step)
@@ -83,7 +83,7 @@ def _target(path: str, inner: str, native: Mapping[str, Fact], step: int) -> Fac
 
 
 def _key(path: str, reference: str, native: Mapping[str, Fact], step: int) -> Fact | None:
-    if not _PATH.match(reference):
+    if not re.match(_PATH, reference):
         return unknown(f"${{{reference}}} is not a plain reference")
     dots = len(reference) - len(reference.lstrip("."))
     target = reference.lstrip(".").replace("[", ".").replace("]", "")

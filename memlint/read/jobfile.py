@@ -6,10 +6,8 @@ import re
 
 from memlint.source import Kind, Source
 
-LAUNCH = re.compile(
-    r"\bpython|torchrun|accelerate|deepspeed|\bswift\b|llamafactory|axolotl|\btune run|litgpt|\btrl\b|unsloth train"
-)
-COMMANDS = re.compile(r"^[ \t-]*(?:run|script|commands?|args)[ \t]*:", re.MULTILINE)
+LAUNCH = r"\bpython|torchrun|accelerate|deepspeed|\bswift\b|llamafactory|axolotl|\btune run|litgpt|\btrl\b|unsloth train"
+COMMANDS = r"(?m)^[ \t-]*(?:run|script|commands?|args)[ \t]*:"
 
 
 def is_makefile(path: str) -> bool:
@@ -34,5 +32,5 @@ def holds_launches(source: Source) -> bool:
     if source.kind is Kind.SHELL:
         return is_makefile(source.path) or is_dockerfile(source.path)
     if source.kind is Kind.YAML:
-        return COMMANDS.search(source.text) is not None and LAUNCH.search(source.text) is not None
+        return re.search(COMMANDS, source.text) is not None and re.search(LAUNCH, source.text) is not None
     return is_debug_file(source.path) and '"configurations"' in source.text

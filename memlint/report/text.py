@@ -13,8 +13,8 @@ MIB = 1 << 20
 
 # C0 and C1 controls, DEL, bidirectional overrides, line separators, zero-width characters and the BOM: all that can
 # move the cursor, recolour the screen or make text read differently from what it is.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~@])")
+_UNSAFE = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+_MARKDOWN = r"([\\`*_{}\[\]()<>#+!|~@])"
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -26,7 +26,7 @@ def _visible(match: re.Match[str]) -> str:
 
 def plain(text: str) -> str:
     """One line that is safe on a terminal: control and invisible characters become visible escapes."""
-    return _UNSAFE.sub(_visible, text)
+    return text if text.isascii() and text.isprintable() else re.sub(_UNSAFE, _visible, text)
 
 
 def source_line(text: str) -> str:
@@ -36,7 +36,7 @@ def source_line(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Text that Markdown (and GitHub: no mentions, no HTML) shows as it is written."""
-    return _MARKDOWN.sub(r"\\\1", plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+    return re.sub(_MARKDOWN, r"\\\1", plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
 def code(text: str) -> str:
@@ -60,7 +60,7 @@ def github_property(text: str) -> str:
 
 def xml(text: str) -> str:
     """Text for an XML attribute or element; characters that XML cannot hold become visible escapes."""
-    kept = "\n".join(_UNSAFE.sub(_visible, line) for line in text.split("\n"))
+    kept = "\n".join(re.sub(_UNSAFE, _visible, line) for line in text.split("\n"))
     return kept.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 

@@ -28,8 +28,8 @@ from memlint.source import Kind, Source, Span
 from memlint.typed import NamedTuple
 
 UNUSED, INVALID = "MEM200", "MEM201"
-_DIRECTIVE = re.compile(r"(file-ignore|ignore)\s*\[([^\]]*)\]\s*(.*)$")
-_SETTING = re.compile(r"(set\s|gpus?\s*=)")
+_DIRECTIVE = r"(file-ignore|ignore)\s*\[([^\]]*)\]\s*(.*)$"
+_SETTING = r"(set\s|gpus?\s*=)"
 
 
 class Suppression(NamedTuple):
@@ -106,9 +106,9 @@ def suppressions_of(source: Source, rules: Sequence[Rule]) -> tuple[list[Suppres
     invalid: list[Finding] = []
     cells: Mapping[int, str] = dict(code_cells(source.text)) if source.kind is Kind.NOTEBOOK else {}
     for comment in comments_of(source):
-        match = _DIRECTIVE.match(comment.text)
+        match = re.match(_DIRECTIVE, comment.text)
         if match is None:
-            if not _SETTING.match(comment.text):
+            if not re.match(_SETTING, comment.text):
                 invalid.append(_invalid(source, comment, _complaint(comment.text)))
             continue
         verb, names, reason = match.groups()

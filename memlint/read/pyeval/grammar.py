@@ -82,18 +82,18 @@ def _refusal(error: SyntaxError, text: str, path: str) -> ReadError:
 
 
 _NEWER = (
-    ((3, 14), re.compile(r"^[ \t]*except\s+\w+\s*,\s*\w+[\w\s,.]*:", re.M), "`except A, B` without parentheses needs 3.14"),
-    ((3, 14), re.compile(r"(?<![\w])t[\"']", re.M), "template strings need Python 3.14"),
-    ((3, 13), re.compile(r"^[ \t]*(def|class)\s+\w+\[[^\]\n]*=", re.M), "type parameter defaults need Python 3.13"),
-    ((3, 12), re.compile(r"^[ \t]*(def|class)\s+\w+\[|^[ \t]*type\s+\w+", re.M), "type parameters need Python 3.12"),
-    ((3, 11), re.compile(r"^[ \t]*except\s*\*", re.M), "`except*` needs Python 3.11"),
+    ((3, 14), r"(?m)^[ \t]*except\s+\w+\s*,\s*\w+[\w\s,.]*:", "`except A, B` without parentheses needs 3.14"),
+    ((3, 14), r"(?<![\w])t[\"']", "template strings need Python 3.14"),
+    ((3, 13), r"(?m)^[ \t]*(def|class)\s+\w+\[[^\]\n]*=", "type parameter defaults need Python 3.13"),
+    ((3, 12), r"(?m)^[ \t]*(def|class)\s+\w+\[|^[ \t]*type\s+\w+", "type parameters need Python 3.12"),
+    ((3, 11), r"(?m)^[ \t]*except\s*\*", "`except*` needs Python 3.11"),
 )
 
 
 def newer_syntax(text: str, running: tuple[int, int]) -> str:
     """What in the text needs a Python newer than the running one; empty when nothing is recognised."""
     for version, pattern, message in _NEWER:
-        if version > running and pattern.search(text):
+        if version > running and re.search(pattern, text):
             return message
     return ""
 
@@ -114,9 +114,6 @@ def _downgrade(text: str) -> str | None:
     )
     older = _requote(older)
     return older if older != text else None
-
-
-_PREFIX = re.compile(r"(?<!\w)(?:[rR]?[fF]|[fF][rR])(?=[\"'])")
 
 
 def _requote(text: str) -> str:
