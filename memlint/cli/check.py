@@ -91,7 +91,7 @@ def report(
     outputs = list(formats) if any(file is None for _, file in formats) else [*formats, ("full", None)]
     if any(name in SHOW_EFFECTS for name, _ in outputs):
         result = with_effects(result)
-    if any(name in SHOW_EDITS for name, _ in outputs):
+    if any(name in SHOW_EDITS for name, _ in outputs) and any(finding.fixes for finding in result.findings):
         from memlint.cli.fix import with_edits
 
         result = with_edits(result, session)
