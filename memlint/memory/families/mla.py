@@ -1,9 +1,11 @@
 """Multi-head latent attention (DeepSeek V2 and V3): low-rank keys and values, a rotated part beside a plain one.
 
-Read in transformers 5.24 `models/deepseek_v2/modeling_deepseek_v2.py` and `models/deepseek_v3/modeling_deepseek_v3.py`.
+Read in transformers 5.24 `models/<type>/modeling_<type>.py` of deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa and mistral4.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -13,7 +15,7 @@ from memlint.memory.families.llama import Part, Rotary, norm_of
 from memlint.memory.families.llama_styles import Style
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, Tensor
+from memlint.memory.tensor import BYTE, FP32, Storage, Tensor
 from memlint.models.architecture import Architecture
 
 
@@ -39,7 +41,15 @@ def latent_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, 
     kv_norm = norm_of(b, style, "kv_a_layernorm", latent)
     kv_out = b.linear("kv_b_proj", latent, heads * (nope + value))
     out = b.linear("o_proj", heads * value, hidden, bias)
-    turn = _turn_complex if a.model_type == "deepseek_v2" else _turn_interleaved if config.get("rope_interleave", True) else parts.rotate
+    chosen = indexer_of(b, a, index, rank)
+    scales_query = a.model_type == "mistral4"
+    turn = (
+        _turn_complex
+        if a.model_type == "deepseek_v2"
+        else _turn_interleaved
+        if config.get("rope_interleave", True)
+        else parts.rotate
+    )
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
@@ -54,16 +64,76 @@ def latent_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, 
         cos, sin = rotary.tables[-1]
         q_rot, k_rot = turn(m, q_rot, cos, sin), turn(m, k_rot, cos, sin)
         q = ops.concat(m, (q_pass, q_rot))
+        if scales_query:
+            q = ops.scale(m, q)
         kv = apply(m, kv_out, kv)
         k_nope, v = ops.split(m, kv, (rows * heads * nope, rows * heads * value))
         k = _joined(m, k_nope, k_rot, rows * heads * head_dim)
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, value, float(a.dropouts.get("attention_dropout", 0.0)),
-                      head_major=True)
+        shape = Shape(
+            m.batch,
+            m.sequence,
+            m.sequence,
+            heads,
+            heads,
+            head_dim,
+            value,
+            float(a.dropouts.get("attention_dropout", 0.0)),
+            head_major=True,
+        )
+        mask = m.mask
+        if chosen is not None:
+            m.mask = chosen(m)
         mixed = attend(m, q, k, v, shape)
-        del q, k, v, q_pass, q_rot, kv, k_rot, k_nope, compressed
+        m.mask = mask
+        del q, k, v, q_pass, q_rot, kv, k_rot, k_nope, compressed, mask
         return apply(m, out, mixed)
 
     return attention
+
+
+def indexer_of(b: Builder, a: Architecture, index: int, rank: int) -> Callable[[Machine], Tensor] | None:
+    """DeepSeek Sparse Attention: a scorer without gradients chooses keys, and each layer has a mask of what it did not choose.
+
+    Layers without a scorer of their own (GLM 5.2, `indexer_types`) make the mask from the last one's choice.
+    """
+    config = a.config
+    if a.model_type not in ("deepseek_v32", "glm_moe_dsa"):
+        return None
+    heads, width, hidden = int(config.get("index_n_heads") or 64), int(config.get("index_head_dim") or 128), a.hidden_size or 0
+    kinds = config.get("indexer_types") or ()
+    every, offset = int(config.get("index_topk_freq") or 1), int(config.get("index_skip_topk_offset") or 2)
+    own = kinds[index] == "full" if index < len(kinds) else max(index - offset + 1, 0) % every == 0
+    if own:
+        frozen, b.frozen = b.frozen, True
+        b.linear("wq_b", rank, heads * width)
+        b.linear("wk", hidden, width)
+        b.norm("k_norm", width)
+        b.vector("k_norm.bias", width)
+        b.linear("weights_proj", hidden, heads)
+        b.frozen = frozen
+
+    shares, checkpointed = a.model_type == "glm_moe_dsa", b.setup.checkpointing != "none"
+    top = int(config.get("index_topk") or 2048)
+
+    def mask(m: Machine) -> Tensor:
+        rows = m.batch * m.sequence * m.sequence
+        if checkpointed:  # arguments and results of a checkpointed layer live on: the causal mask, the choice for the next layers
+            _hold(m, -1, rows // (m.batch if m.mask is None else 1))
+            if shares and index < b.setup.layers - 1:
+                _hold(m, index, m.batch * m.sequence * min(top, m.sequence) * 4)
+        if own:
+            scores = m.new(heads * rows, FP32)
+            m.transient(heads * rows, FP32)
+            del scores
+        return m.new(rows, BYTE if m.attention == "sdpa" else m.mask.itemsize if m.mask is not None else b.setup.weight_itemsize)
+
+    return mask
+
+
+def _hold(m: Machine, layer: int, nbytes: int) -> None:
+    """Keep so many bytes until the step's backward is through, once for each layer."""
+    if all(held != layer for held, _ in m.held):
+        m.held.append((layer, Storage(m.ledger, nbytes)))
 
 
 def _turn_interleaved(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ class Sparse(NamedTuple):
     """How a family routes and what its experts are."""
 
     router: str = "softmax"
-    """softmax (float32 probabilities, top k), sigmoid (DeepSeek V3), deepseek_v2, late_softmax (over the chosen logits only)."""
+    """softmax (float32 probabilities, top k), own_softmax (in the logits' dtype), sigmoid (DeepSeek V3), deepseek_v2, late_softmax
+    (over the chosen logits only)."""
     keeps_float: bool = False
     """The routing weights stay in float32, and with them the weighted outputs."""
     normalises: bool | None = None
@@ -58,6 +59,9 @@ SPARSE = {
     "deepseek_v2": Sparse("deepseek_v2", True, False, "plain", attention=mla.latent_attention),
     "deepseek_v3": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
     "kimi_k2": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
+    "deepseek_v32": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
+    "glm_moe_dsa": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
+    "mistral4": Sparse("own_softmax", False, None, "plain", adapted=False, attention=mla.latent_attention),
     "glm4_moe_lite": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
     "minimax_m2": Sparse("sigmoid", True, True, style=Style(qk_norm="full", qkv_bias=False, out_bias=False, rope_concatenates=True),
                          listed=("gate", "w1", "w3", "w2")),
@@ -110,7 +114,9 @@ def experts_of(b: Builder, a: Architecture, sparse: Sparse) -> Part:
     count = number_of_experts(a.config)
     top_k = int(a.config.get("num_experts_per_tok") or 2)
     inner = int(a.config.get("moe_intermediate_size") or a.intermediate_size or 0)
-    normalises = bool(a.config.get("norm_topk_prob", sparse.router == "sigmoid")) if sparse.normalises is None else sparse.normalises
+    normalises = (
+        bool(a.config.get("norm_topk_prob", sparse.router == "sigmoid")) if sparse.normalises is None else sparse.normalises
+    )
     act = a.activation or "silu"
     shared = _shared(b, a, sparse, inner)
     if _has_loop(b, sparse):
@@ -208,7 +214,7 @@ def route(
     else:
         if sparse.keeps_float:
             logits = ops.cast(m, logits, FP32)
-        scores = ops.softmax(m, logits, FP32)
+        scores = ops.softmax(m, logits, dtype if sparse.router == "own_softmax" else FP32)
     weights = ops.gather(m, scores, chosen, tokens * top_k)
     del scores, logits
     if normalises:
