@@ -14,6 +14,7 @@ Each is reported only where nothing in sight speaks against it; what happens in 
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
@@ -114,9 +115,7 @@ def _differentiates(node: ast.AST) -> bool:
 def _leaks(tree: ast.Module) -> Found:
     """In a loop with a backward pass: `total += loss`, `losses.append(loss)` of what was differentiated."""
     differentiated = _differentiated(tree)
-    for loop in ast.walk(tree):
-        if not isinstance(loop, Loop):
-            continue
+    for loop in _loops(tree):
         inside = list(_statements(loop.body))
         losses = {name for statement in inside for name in _differentiated(statement)} - _cut(inside)
         assigned = {_name(target) for statement in inside for target in _targets(statement)}
@@ -224,8 +223,8 @@ def _to_saved_device(call: ast.Call) -> bool:
 
 def _rebuilt(tree: ast.Module) -> Found:
     """In a loop: `model = X.from_pretrained(...)` and a training, and nothing lets go of the model before the next round."""
-    for loop in ast.walk(tree):
-        if not isinstance(loop, (ast.For, ast.AsyncFor)):
+    for loop in _loops(tree):
+        if isinstance(loop, ast.While):
             continue
         loads = [s for s in loop.body if isinstance(s, ast.Assign) and _loads_model(s.value)]
         if not loads:
@@ -335,8 +334,8 @@ def _own_blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], Function 
         block = getattr(statement, field, None)
         if isinstance(block, list) and block:
             yield block, function
-    for handler in getattr(statement, "handlers", []):
-        yield handler.body, None
+    for inner in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield inner.body, None
 
 
 def _blocks(tree: ast.Module) -> Iterator[tuple[list[ast.stmt], Function | None]]:
@@ -349,6 +348,16 @@ def _blocks(tree: ast.Module) -> Iterator[tuple[list[ast.stmt], Function | None]
             if isinstance(statement, (ast.With, ast.AsyncWith)) and any(_turns_off(i.context_expr) for i in statement.items):
                 continue
             waiting += [(block, own or function) for block, own in _own_blocks(statement)]
+
+
+def _loops(tree: ast.Module) -> Iterator[Loop]:
+    """Every loop of the file. Loops are statements: the many more nodes of expressions need no look."""
+    waiting = deque([tree.body])
+    while waiting:
+        for statement in waiting.popleft():
+            if isinstance(statement, Loop):
+                yield statement
+            waiting.extend(block for block, _ in _own_blocks(statement))
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
