@@ -43,6 +43,16 @@ _BUCKETS = {
     "parallel.max_live_parameters": ("stage3_max_live_parameters", 1_000_000_000),
     "parallel.max_reuse_distance": ("stage3_max_reuse_distance", 1_000_000_000),
 }
+_OPTIONS = (
+    ("parallel.sub_group_size", "sub_group_size", integer),
+    ("parallel.secondary_shard", "zero_hpz_partition_size", integer),
+    ("parallel.quantized_weights", "zero_quantized_weights", boolean),
+    ("parallel.quantized_frozen", "zero_quantized_nontrainable_weights", boolean),
+    ("parallel.quantized_gradients", "zero_quantized_gradients", boolean),
+    ("parallel.data_shard", "mics_shard_size", integer),
+    ("parallel.swap_buffers", "offload_optimizer.buffer_count", integer),
+)
+"""Facts that are there only when their option is given (`mics_shard_size`: MiCS)."""
 _ALIASES = {
     "stage3_prefetch_bucket_size": "prefetch_bucket_size",
     "stage3_param_persistence_threshold": "param_persistence_threshold",
@@ -103,6 +113,9 @@ def engine_facts(native: Native, versions: Versions | None = None) -> Facts:
     if optimizer is not None:
         # with an offloaded optimizer the engine takes its CPU Adam for `Adam`: parallel.offload_optimizer says so
         result["optimizer.name"] = derive(lambda name: _OPTIMIZERS.get(str(name).lower(), str(name).lower()), optimizer)
+    ranks = _explicit(native, "sequence_parallel_size")
+    if ranks is not None:  # Ulysses (`runtime/config.py`)
+        result |= {"parallel.context": derive(integer, ranks), "parallel.context_comm": derive(lambda _: "a2a", ranks)}
     if native.get("activation_checkpointing") is not None:
         offloaded = given(native, "activation_checkpointing.cpu_checkpointing")
         if offloaded is not None:
@@ -233,6 +246,10 @@ def _zero(native: Native, stage: Fact, note: str) -> Facts:
             result[key] = default(value, note)
         elif not (fact.known and fact.value == "auto"):
             result[key] = derive(number, fact)
+    for key, name, convert in _OPTIONS:
+        option = _explicit(native, f"zero_optimization.{name}")
+        if option is not None:
+            result[key] = derive(convert, option)
     overlap = _explicit(native, "zero_optimization.overlap_comm")
     # DeepSpeed 0.19.8 runtime/zero/config.py: None becomes True for stage 3 only
     result["parallel.overlap_comm"] = derive(boolean, overlap) if overlap else derive(lambda s: s == 3, stage, note=note)

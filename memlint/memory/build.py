@@ -84,6 +84,8 @@ class Builder:
             return 0
         if trained and kind != "adapter":
             itemsize = max(itemsize, self.setup.stored_itemsize)
+        elif not trained and sharding.frozen_int8:
+            itemsize = 1
         return sharding.share(numel) * itemsize
 
     def embedding(self, name: str, rows: int, width: int) -> Parameter:

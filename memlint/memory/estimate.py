@@ -149,6 +149,7 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
         required = allocator.smallest_capacity(events, allocated, reserved)
     elif reserved > allocated:
         required = (allocated + reserved) // 2
+    required = max(required, *(p.total for p in peaks if p.phase == "load"), 0)
     extra = setup.layers - program.layers
     counted = program.parameters
     middle = [p for p in counted if p.layer == timeline.MIDDLE] if extra > 0 else []

@@ -24,6 +24,12 @@ PINNED = 2
 """Pinned allocations are rounded up to a power of two (torch 2.13 `aten/src/ATen/core/CachingHostAllocator.h`): at most twice the size."""
 
 
+SWAP_BUFFERS = 4
+PARAMETER_BUFFERS, IN_HOST = 5 * 100_000_000, 1_000_000_000
+"""NVMe: the optimizer's buffers; elements of the parameters' buffers, and of parameters that stay in host memory (DeepSpeed 0.19
+`runtime/zero/offload_config.py`, `buffer_count`, `buffer_size`, `max_in_cpu`)."""
+
+
 def host_bytes(run: TrainingRun, setup: Setup, parameters: int, trainable: int) -> Interval:
     """Bytes of host memory on one node."""
     sharding = setup.sharding
@@ -31,9 +37,15 @@ def host_bytes(run: TrainingRun, setup: Setup, parameters: int, trainable: int) 
     low, expected, high = (ranks * size for size in PROCESS)
     share = ranks / sharding.world if sharding.shards_states else float(ranks)
     kept = 0.0
-    if sharding.offload_params:
+    if run.value("parallel.offload_params") == "nvme":
+        kept += ranks * (PARAMETER_BUFFERS + min(IN_HOST, sharding.share(parameters))) * setup.weight_itemsize
+    elif sharding.offload_params:
         kept += parameters * setup.weight_itemsize * share
-    if sharding.offload_optimizer or setup.optimizer in OFF_DEVICE:
+    if run.value("parallel.offload_optimizer") == "nvme":
+        # Pinned buffers of one sub-group each pass the float32 weights, moments and gradients; the 16-bit gradients stay.
+        buffers = int(run.value("parallel.swap_buffers") or SWAP_BUFFERS)
+        kept += ranks * buffers * min(sharding.sub_group, sharding.share(trainable)) * 4 + trainable * setup.weight_itemsize * share
+    elif sharding.offload_optimizer or setup.optimizer in OFF_DEVICE:
         # Master weights, two moments and the gradients that the CPU's optimizer reads, each in float32; FSDP: in the shard's own dtype.
         size = 4 if sharding.is_zero or setup.master_weights else setup.stored_itemsize
         kept += trainable * 4 * size * share

@@ -57,7 +57,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         step_in_backward(trained)
     second = reference.weights(m, setup, builder.parameters) if setup.reference_copy else []
     ledger.enter("states")
-    buffers = gradient_buffers(m, setup, trained)
+    buffers = gradient_buffers(m, setup, builder.parameters)
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
     if setup.beside:
         buffers.append(Storage(ledger, setup.beside, "workspace"))

@@ -13,9 +13,10 @@ from memlint.memory.tensor import FP32, Parameter, Storage
 from memlint.memory.units import on_grad, share_of
 
 
-def gradient_buffers(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+def gradient_buffers(m: Machine, setup: Setup, parameters: list[Parameter]) -> list[Storage]:
     """The buffers that are there from the first step on."""
     sharding = setup.sharding
+    trained = [p for p in parameters if p.node is not None]
     if not trained:
         return []
     if sharding.strategy == "megatron":
@@ -23,7 +24,7 @@ def gradient_buffers(m: Machine, setup: Setup, trained: list[Parameter]) -> list
     if sharding.strategy == "ddp" and sharding.world > 1:
         return _buckets(m, setup, trained)
     if sharding.strategy == "zero3":
-        return _partitions(m, setup, trained)
+        return _partitions(m, setup, parameters, trained)
     if sharding.strategy == "zero2":
         for parameter in trained:
             on_grad(parameter, lambda p: share_of(m, p, 0 if sharding.offload_optimizer else sharding.share(p.numel), p.itemsize))
@@ -43,14 +44,17 @@ def _buckets(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage
     return [_in_layer(m, p, p.numel * p.itemsize, "communication") for p in trained]
 
 
-def _partitions(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+def _partitions(m: Machine, setup: Setup, parameters: list[Parameter], trained: list[Parameter]) -> list[Storage]:
     """ZeRO-3: the bucket (`__ipg_bucket_flat_buffer`) and this rank's gradients (`grad_partitions_flat_buffer`; with an offloaded
     optimizer on the host)."""
     sharding = setup.sharding
     held = []
+    if sharding.secondary > 1 and sharding.ranks > 1:
+        # ZeRO++ hpZ: made when a module's weights are partitioned after forward, for backward to gather from (`_partition_param_sec`).
+        held = [_in_layer(m, p, -(-p.numel // sharding.secondary) * p.itemsize, "weights") for p in parameters]
     if not sharding.offload_optimizer:
         size = setup.grad_itemsize
-        held = [_in_layer(m, p, sharding.share(p.numel) * (size or p.itemsize), "gradients") for p in trained]
+        held += [_in_layer(m, p, sharding.share(p.numel) * (size or p.itemsize), "gradients") for p in trained]
     m.ledger.enter("states")
     return [*held, Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication")]
 

@@ -65,6 +65,13 @@ class Sharding(NamedTuple):
     sequence_parallel: bool = False
     reuse: int = 0
     """ZeRO-3 keeps parameters that are used again within this many elements (`max_reuse_distance`), at most `max_live_parameters`."""
+    secondary: int = 1
+    """ZeRO++ hpZ: ranks that a second copy of the weights is divided over, from forward to the step; 1: there is none."""
+    gathers_int8: bool = False
+    """ZeRO++ qwZ."""
+    frozen_int8: bool = False
+    reduces_int4: bool = False
+    """ZeRO++ qgZ, which works between nodes only."""
     contiguous_gradients: bool = True
     sub_group: int = DEFAULT_DISTANCE
     """ZeRO-3 steps this many elements of a rank's partition at a time, but at least one parameter's (`stage3.py`,
@@ -124,7 +131,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     value = run.value
     strategy = str(value("parallel.strategy", "none") or "none")
     world = int(value("parallel.gpus", 1) or 1) * int(value("parallel.nodes", 1) or 1)
-    ranks = int(value("parallel.data_shard", 0) or 0) or world
+    ranks = max(0, int(value("parallel.data_shard", 0) or 0)) or world
     for degree in ("tensor", "pipeline", "context"):
         if not value("parallel.data_shard") and degree != "context":
             ranks //= max(1, int(value(f"parallel.{degree}", 1) or 1))
@@ -168,6 +175,10 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         sequence_parallel=bool(value("parallel.sequence_parallel", False)),
         reuse=min(_elements(run, key, DEFAULT_DISTANCE) for key in ("max_reuse_distance", "max_live_parameters")),
         sub_group=_elements(run, "sub_group_size", DEFAULT_DISTANCE),
+        secondary=_elements(run, "secondary_shard", 1) if strategy == "zero3" else 1,
+        gathers_int8=strategy == "zero3" and bool(value("parallel.quantized_weights")),
+        frozen_int8=strategy == "zero3" and bool(value("parallel.quantized_frozen")),
+        reduces_int4=strategy == "zero3" and bool(value("parallel.quantized_gradients")) and int(value("parallel.nodes") or 1) > 1,
         contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),
         syncs_each=_syncs_each(run, strategy),
         built_sharded=bool(value("parallel.zero3_init", stack_of(run).uses_accelerate)),

@@ -122,8 +122,10 @@ class Units:
         self.gathered.pop(unit, None)
 
     def _gather(self, unit: int) -> Storage:
-        """The result of an all-gather, in the dtype the weights are used in."""
-        return Storage(self.machine.ledger, self._bytes(unit), "communication", GATHER)
+        """The result of an all-gather, in the dtype the weights are used in; ZeRO++ qwZ gathers int8 with a float32 scale for each
+        2,048 or more (`CUDAQuantizer`, `target_group_size` 8,000)."""
+        nbytes = self._bytes(unit)
+        return Storage(self.machine.ledger, nbytes // 2 if self.setup.sharding.gathers_int8 else nbytes, "communication", GATHER)
 
     def _weights(self, unit: int) -> Storage:
         """The unit's weights where they are copied out of the all-gather's result, one tensor each."""
@@ -178,7 +180,7 @@ class Units:
         """A gradient is complete: when it is the last of its unit (a trained leaf is one by itself), reduce-scatter it."""
         unit = parameter.layer if parameter.layer in self.parameters else ROOT
         if self.setup.sharding.strategy == "zero3":
-            self._partition(parameter)
+            self._partition(parameter, unit)
             return
         if self.setup.sharding.leaves_apart and parameter.kind == "adapter":
             self._reduce(unit, [parameter])
@@ -233,17 +235,29 @@ class Units:
         self._share(members)
         del flat, wide
 
-    def _partition(self, parameter: Parameter) -> None:
-        """ZeRO-3: the gradient moves to the bucket, unless it is larger than that; a full bucket is copied once more (interleaved by
-        rank) and scattered (`stage3.py`, `__add_grad_to_ipg_bucket`; `coalesced_collectives.py`). With an offloaded optimizer the norm
-        of each part is taken in float64, `NORM_BUFFER` elements at a time (`_constant_buffered_norm2`)."""
+    def _partition(self, parameter: Parameter, unit: int) -> None:
+        """ZeRO-3: the gradient moves to the bucket; a full bucket is copied once more (interleaved by rank) and scattered (`stage3.py`,
+        `__add_grad_to_ipg_bucket`; `coalesced_collectives.py`); one that is larger than the bucket is its own. Taken at the end of each
+        unit. qgZ sends int4 of one tensor after the other, there and back. With an offloaded optimizer the norm of each part is taken in
+        float64, `NORM_BUFFER` elements at a time (`_constant_buffered_norm2`)."""
         ledger, sharding = self.machine.ledger, self.setup.sharding
+        itemsize = parameter.itemsize
         parameter.grad = None
-        flat = Storage(ledger, parameter.numel * parameter.itemsize, "communication", REDUCE)
+        parameter.grad = Tensor(Storage(ledger, 0), 0, itemsize)
+        if unit not in self.pending:
+            return
+        self.pending[unit] -= 1
+        if self.pending[unit]:
+            return
+        sizes = [p.numel for p in self.parameters[unit] if p.node is not None]
+        self.pending[unit] = len(sizes)
+        bucket = sharding.reduce_bucket or max(sizes)
+        fitting = [size for size in sizes if size <= bucket]
+        whole = sum(fitting) * (self.setup.layers if unit != ROOT else 1)
+        flat = Storage(ledger, max(fitting, default=0) if sharding.reduces_int4 else min(whole, bucket) * itemsize, "communication", REDUCE)
         if sharding.offload_optimizer:
-            Storage(ledger, min(sharding.share(parameter.numel), NORM_BUFFER) * 8, "communication", REDUCE)
+            Storage(ledger, min(sharding.share(max(sizes)), NORM_BUFFER) * 8, "communication", REDUCE)
         del flat
-        parameter.grad = Tensor(Storage(ledger, 0), 0, parameter.itemsize)
 
     def _share(self, members: list[Parameter]) -> None:
         """This rank's part of the gradients, in the dtype of the shards; on the host when the parameters rest there."""
@@ -296,7 +310,8 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
     if not sharding.shards_weights:
         return units
     for unit, members in groups.items():
-        units.pending[unit] = len(units._grouped(unit))
+        trained = [p for p in members if p.node is not None]
+        units.pending[unit] = len(trained if sharding.strategy == "zero3" else units._grouped(unit))
         for parameter in members:
             if parameter.node is not None:
                 on_grad(parameter, units.reduced)
