@@ -14,6 +14,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from memlint.gpus.names import keys
+
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "memlint/gpus/data/gpus.json"
 GIB, MIB = 1024**3, 1024**2
@@ -73,6 +75,7 @@ def main() -> None:
             "common": name in more["common"],
             "source": f"as {like}" if like else "; ".join(card["evidence"]),
         }
+        line["keys"] = list(dict.fromkeys(keys((name, *line["aliases"]))))
         lines.append(json.dumps(line, ensure_ascii=True))
     TARGET.parent.mkdir(parents=True, exist_ok=True)
     TARGET.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="ascii", newline="\n")

@@ -35,6 +35,8 @@ class Gpu(NamedTuple):
     """high, medium, or low (never seen: the capacity of a card like it)."""
     common: bool = False
     source: str = ""
+    keys: tuple[str, ...] = ()
+    """Its names as `find` squeezes them, kept because to squeeze all of them takes longer than to find one."""
 
 
 @lru_cache(maxsize=1)
@@ -55,6 +57,7 @@ def all_gpus() -> tuple[Gpu, ...]:
             confidence=card["confidence"],
             common=card["common"],
             source=card["source"],
+            keys=tuple(card["keys"]),
         )
         for card in json.loads(text_of(DATA))
     )

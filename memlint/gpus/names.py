@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from memlint.gpus.gpu import Gpu, all_gpus
@@ -78,13 +78,14 @@ def _index() -> dict[str, tuple[Gpu, ...]]:
     """Squeezed name -> its cards, smallest first."""
     index: dict[str, list[Gpu]] = {}
     for gpu in all_gpus():
-        for key in dict.fromkeys(_keys(gpu)):
+        for key in gpu.keys:
             index.setdefault(key, []).append(gpu)
     return {key: tuple(cards) for key, cards in index.items()}
 
 
-def _keys(gpu: Gpu) -> Iterator[str]:
-    for name in (gpu.name, *gpu.aliases):
+def keys(names: Iterable[str]) -> Iterator[str]:
+    """The squeezed names of a card (`tools/build_gpus.py` writes them down)."""
+    for name in names:
         text = name.lower().replace("-", " ").replace("/", " ")
         for reading in dict.fromkeys((text, re.sub(BRACKETS, " ", text))):
             words = _words(re.sub(SIZE, " ", reading))
