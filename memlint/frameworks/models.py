@@ -13,7 +13,7 @@ from memlint.frameworks.names import canonical, class_name
 from memlint.frameworks.native import arguments, place, plain
 from memlint.frameworks.state import instances
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible, weaken
+from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible, weaken
 from memlint.source import Span
 from memlint.typed import Any
 from memlint.versions import Versions
@@ -335,6 +335,8 @@ def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = 
         ):
             facts["adapter.method"] = Fact(method.value, Status.FIXED, (Origin(value.call.span), *method.origin))
         targets = value.slots.get("target_modules")
+        if isinstance(targets, Fact) and not targets.known and _every_linear(targets):
+            facts["adapter.target_modules"] = default("all-linear", "the script collects the linear layers", place(targets))
         if targets is None and value.call.open:
             facts["adapter.target_modules"] = unknown(value.call.open, value.call.span)
         options.append(facts)
@@ -342,6 +344,20 @@ def adapter_of(config: Fact, versions: Versions, sites: list[Site], call: Any = 
     for key in dict.fromkeys(k for one in options for k in one):
         facts[key] = merge([one[key] for one in options if key in one], config.decided_by if len(options) == 2 else "")
     return facts
+
+
+def _every_linear(targets: Fact) -> bool:
+    """Names gathered by `if isinstance(module, Linear)` over `model.named_modules()`, under no other condition (qlora's idiom)."""
+    for value in Opaque("", (targets,)).ancestry():
+        when = value.slots.get(".when") if isinstance(value, Array) else None
+        test = when[0].value if when is not None and len(when) == 1 else None
+        if isinstance(test, Opaque) and test.operation.endswith("isinstance") and len(test.parents) > 1:
+            module, kind = test.parents[:2]
+            looped = any(isinstance(v, Opaque) and v.operation == "call:named_modules" for v in Opaque("", (module,)).ancestry())
+            names = [v.name for v in Opaque("", (kind,)).ancestry() if isinstance(v, Symbol)]
+            if looped and names and all("Linear" in name.rpartition(".")[2] for name in names):
+                return True
+    return False
 
 
 def _resumed(config: Fact) -> Fact:

@@ -283,7 +283,9 @@ def _peft_argument(trainer: Instance, facts: dict[str, Fact], collected: Collect
         return
     facts |= found
     quantized = facts.get("quantization.method")
-    if is_trl(trainer) and quantized is not None and quantized.value in ("bnb_4bit", "bnb_8bit"):
+    # trl 0.13.0 `sft_trainer.py` does so under `bf16=True` only, 1.16.0 always.
+    casts = collected.context.versions.at_least("trl", "1.0") or "bf16-mixed" in facts["precision"].values
+    if is_trl(trainer) and casts and quantized is not None and quantized.value in ("bnb_4bit", "bnb_8bit"):
         note = f"{collected.context.versions.note('trl')} casts adapters of a quantized base"
         facts["adapter.dtype"] = default("bfloat16", note)
 

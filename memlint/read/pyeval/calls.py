@@ -15,6 +15,7 @@ from memlint.read.pyeval.values import (
     ABSENT,
     REST,
     Array,
+    Attributes,
     Bound,
     Call,
     Class,
@@ -33,6 +34,7 @@ from memlint.read.pyeval.values import (
     possible,
     weaken,
 )
+from memlint.source import Span
 from memlint.typed import Any
 
 MAX_CALLEES = 4
@@ -78,9 +80,22 @@ def _arguments(machine: Machine, node: ast.Call, name: str) -> Call:
             kwargs.update({k: v for k, v in value.value.slots.items() if not str(k).startswith(".")})
         else:
             merge_table(kwargs, value)
+            if isinstance(value.value, Attributes) and value.known and isinstance(value.value.owner.cls, (Symbol, Class)):
+                _with_defaults(machine, value.value.owner, kwargs, machine.span(keyword.value))
     open_ = kwargs.pop(REST, "") or open_
     named = {str(key): fact for key, fact in kwargs.items() if isinstance(fact, Fact)}
     return Call(name, tuple(args), named, machine.span(node), open_)
+
+
+def _with_defaults(machine: Machine, owner: Instance, kwargs: dict[Any, Any], span: Span) -> None:
+    """`**vars(training_args)`: the attributes that the library's class sets by itself come along, too."""
+    names = machine.library.fields(owner.library)
+    for name in names:
+        fact = machine.library.attribute(machine, owner, name, span) if name not in kwargs else None
+        if fact is not None:
+            kwargs[name] = fact
+    if names:
+        kwargs.pop(REST, None)
 
 
 def _method_call(machine: Machine, node: ast.Call, func: ast.Attribute) -> Fact:

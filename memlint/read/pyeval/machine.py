@@ -173,6 +173,8 @@ class Loop:
         """Its body is walked once for however many rounds."""
         self.born: int = Object().born
         """Objects made later than this are made anew in each round."""
+        self.depth = 0
+        """Undecided conditions around it."""
         self.partial = False
         """A round may have ended before the current statement (`continue` under a condition that is not decided)."""
 
@@ -239,6 +241,11 @@ class Machine:
     def call_sites(self) -> tuple[Span, ...]:
         """The places of the calls in progress, outermost first."""
         return tuple(frame.site for frame in self.frames if frame.site is not None)
+
+    def conditions_of_round(self) -> tuple[Fact, ...]:
+        """The undecided conditions inside the innermost loop; none where a round may have ended early, too."""
+        loop = self.loops[-1]
+        return () if loop.partial else tuple(self.conditions[loop.depth :])
 
     def left_early(self) -> bool:
         """Whether the current statement may be skipped by a `return` or `continue` before it."""

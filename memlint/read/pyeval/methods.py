@@ -148,6 +148,7 @@ def _array_method(machine: Machine, array: Array, name: str, call: Call) -> Fact
         loop.once and array.born < loop.born for loop in machine.loops
     ):
         machine.write(array, REST, "it grows in a loop")
+        machine.write(array, ".when", machine.conditions_of_round())
     if name in {"append", "add"} and first is not None:
         machine.write(array, "items", (*array.items, first))
         return fixed(None, call.span)

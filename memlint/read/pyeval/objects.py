@@ -92,7 +92,8 @@ def _isinstance(machine: Machine, call: Call) -> Fact | None:
             raise Unknowable("the type is not known")
         return False
 
-    return combine(one, call.args[:1], call.span, "isinstance")
+    tested = combine(one, call.args[:1], call.span, "isinstance")
+    return opaque(tested.reason, "isinstance", call.args, call.span) if tested.status is Status.UNKNOWN else tested
 
 
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool, "bytes": bytes, "complex": complex}

@@ -250,6 +250,7 @@ def _while(machine: Machine, node: ast.While) -> Flow:
 
 @contextmanager
 def _looping(machine: Machine, loop: Loop) -> Iterator[None]:
+    loop.depth = len(machine.conditions)
     machine.loops.append(loop)
     try:
         yield

@@ -7,10 +7,16 @@ import re
 
 from memlint.facts import Status
 from memlint.read.shell.arithmetic import NotArithmetic, evaluate
-from memlint.read.shell.value import Array, Piece, Value, computed, raw_text, status_of, text_of
+from memlint.read.shell.value import MAX_TEXT, Array, Piece, Value, computed, raw_text, status_of, text_of
 
 FIELD_COUNT = re.compile(r"\s*\{\s*print\s+NF\s*;?\s*\}\s*")
 FIELD = re.compile(r"\s*\{\s*print\s+\$(\d+)\s*;?\s*\}\s*")
+
+
+FILTERS = frozenset({"grep", "awk", "cut", "head", "tail", "tr", "wc"})
+"""Commands that read standard input or the file named last."""
+PLAIN_PATTERN = re.compile(r"[\w ,/=:\"'^$-]+")
+"""Patterns that basic and extended regular expressions, and Python's, take alike."""
 
 
 def output(words: Array, given: Value | None, directory: str | None) -> Value | None:
@@ -92,6 +98,8 @@ def _filter(words: list[str], given: str | None) -> str | None:
         return " ".join(given.split())
     if name == "awk" and arguments:
         return _awk(given, arguments)
+    if name == "grep":
+        return _grep(given, arguments)
     if name == "cut":
         return _cut(given, arguments)
     if name in ("head", "tail") and arguments in (["-n", "1"], ["-n1"], ["-1"]):
@@ -127,6 +135,18 @@ def _tr(given: str, old: str, new: str) -> str | None:
         return given.replace(new, "") if len(new) == 1 else None
     old, new = old.replace("\\n", "\n"), new.replace("\\n", "\n")
     return given.replace(old, new) if len(old) == len(new) == 1 else None
+
+
+def _grep(given: str, arguments: list[str]) -> str | None:
+    flags = [argument for argument in arguments if re.fullmatch(r"-[Eiwm\d]+", argument)]
+    rest = [argument for argument in arguments if argument not in flags]
+    if len(rest) != 1 or not PLAIN_PATTERN.fullmatch(rest[0]) or len(given) > MAX_TEXT:
+        return None
+    options = "".join(flag[1:] for flag in flags)
+    pattern = rf"\b(?:{rest[0]})\b" if "w" in options else rest[0]
+    found = [row for row in given.split("\n") if re.search(pattern, row, re.IGNORECASE if "i" in options else 0)]
+    most = re.search(r"m(\d+)", options)
+    return "\n".join(found[: int(most.group(1))] if most else found)
 
 
 def _separator(arguments: list[str], flag: str) -> tuple[str | None, list[str]]:

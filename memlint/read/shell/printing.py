@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from memlint.facts import Status
 from memlint.read.shell.expand import Expander
-from memlint.read.shell.outputs import output
+from memlint.read.shell.outputs import FILTERS, output
 from memlint.read.shell.state import Text, World
 from memlint.read.shell.syntax import AndOr, Assignment, Block, Group, Node, Pipeline, Redirect, Simple
 from memlint.read.shell.value import Array, Joined, Lines, Piece, Value, text_of, unknown_value
@@ -90,6 +90,11 @@ class Printer:
             link = text_of(words[1])
             lines = self.follow(link, world.directory) if link is not None else None
             return None if lines is None else lines.pieces(0, len(lines.text))
+        if given is None and name in FILTERS and len(words) > 2 and self.follow is not None:
+            link = text_of(words[-1])
+            lines = self.follow(link, world.directory) if link else None
+            if lines is not None:
+                given, words = lines.pieces(0, len(lines.text)), words[:-1]
         return output(words, given, world.directory)
 
     def _printed_function(self, name: str, arguments: Array, world: World) -> Value | None:
