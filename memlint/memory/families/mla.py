@@ -44,7 +44,7 @@ def latent_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, 
     chosen = indexer_of(b, a, index, rank)
     scales_query = a.model_type == "mistral4"
     turn = (
-        _turn_complex
+        turn_complex
         if a.model_type == "deepseek_v2"
         else _turn_interleaved
         if config.get("rope_interleave", True)
@@ -144,7 +144,7 @@ def _turn_interleaved(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor
     return ops.concat(m, (first, second))
 
 
-def _turn_complex(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def turn_complex(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`apply_rotary_emb`: a product of complex numbers in float32."""
     dtype = x.itemsize
     wide = ops.cast(m, x, FP32)

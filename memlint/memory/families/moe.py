@@ -296,7 +296,7 @@ def _looped(
             current = ops.gather(m, x, index, rows * hidden)
             current = parts.gated_mlp(m, current, gate, up, down, act)
             current = ops.mul(m, current, ops.gather(m, weights, index, rows))
-            mixed = _index_add(m, mixed, ops.cast(m, current, x.itemsize), index)
+            mixed = index_add(m, mixed, ops.cast(m, current, x.itemsize), index)
             del current
         added = shared(m, x) if shared is not None else None
         return ops.add(m, mixed, added) if added is not None else mixed
@@ -304,7 +304,7 @@ def _looped(
     return feed_forward
 
 
-def _index_add(m: Machine, into: Tensor, rows: Tensor, index: Tensor) -> Tensor:
+def index_add(m: Machine, into: Tensor, rows: Tensor, index: Tensor) -> Tensor:
     """`into.index_add_(0, index, rows)`, in place: keeps the index; backward picks the rows out of the gradient."""
     numel, itemsize = rows.numel, rows.itemsize
     out = Tensor(into.storage, into.numel, into.itemsize, into.node, into.index)
