@@ -335,6 +335,8 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("adapter", "lora" if value == "lora" else None)]
     if key == "parallel.wrap_policy" and value == "transformer":
         return [("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP")]
+    if key == "parallel.strategy" and value in ("fsdp1", "fsdp2"):
+        return [("fsdp_version", int(str(value)[-1]))]
     if key == "parallel.fsdp_sharding":
         return [("fsdp_config.sharding_strategy", str(value).upper())]
     if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
@@ -343,7 +345,9 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
 
 
 def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
-    """FSDP 2 has no sharding strategy, and checkpoints itself."""
+    """FSDP 2 has no sharding strategy; without an `fsdp_config` there is no FSDP."""
+    if key == "parallel.strategy" and value in ("fsdp1", "fsdp2"):
+        return [[("fsdp_version", int(str(value)[-1])), ("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP")]]
     if key == "parallel.fsdp_sharding" and value in ("full_shard", "shard_grad_op"):
         return [[("fsdp_config.reshard_after_forward", value == "full_shard")]]
     return []

@@ -317,6 +317,8 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP")]
     if key == "parallel.fsdp_sharding" and value == "full_shard":
         return [("fsdp", "full_shard auto_wrap")]
+    if key == "parallel.strategy" and value in ("fsdp1", "fsdp2"):
+        return [("fsdp", "full_shard auto_wrap"), ("fsdp_config.version", int(str(value)[-1]))]
     return None
 
 

@@ -99,17 +99,21 @@ def _strategy(native: Native) -> Facts:
     if stage is not None:
         result["parallel.strategy"] = derive(lambda _, number: f"zero{integer(number)}", named, stage)
     word = str(named.value)
-    if "offload" in word and word.startswith("deepspeed"):
-        result["parallel.offload_optimizer"] = named.with_value("cpu")
-        result["parallel.offload_params"] = named.with_value("cpu" if "_3" in word else "none")
+    if word.startswith("deepspeed_stage_"):
+        away = "offload" in word
+        result["parallel.offload_optimizer"] = named.with_value("cpu" if away else "none")
+        result["parallel.offload_params"] = named.with_value("cpu" if away and "_3" in word else "none")
     for key, name in (("parallel.offload_optimizer", "offload_optimizer"), ("parallel.offload_params", "offload_parameters"),
-                      ("parallel.offload_params", "cpu_offload")):  # fmt: skip
+                      ("parallel.offload_params", "cpu_offload"), ("parallel.offload_optimizer", "cpu_offload")):  # fmt: skip
         fact = given(native, path + name)
         if fact is not None:
             result[key] = derive(lambda on: "cpu" if on is True else "none", fact)
     sharding = given(native, f"{path}sharding_strategy")
     if sharding is not None:
         result["parallel.fsdp_sharding"] = derive(lambda name: text(name).lower(), sharding)
+        result["parallel.reshard_after_forward"] = derive(
+            lambda name: text(name).lower() in ("full_shard", "hybrid_shard"), sharding
+        )
     policy = given(native, f"{path}activation_checkpointing_policy", f"{path}activation_checkpointing")
     if policy is not None:
         result["checkpointing.enabled"] = derive(lambda _: True, policy)
@@ -151,4 +155,16 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [("trainer.strategy", "ddp" if value == "ddp" else f"deepspeed_stage_{str(value)[-1]}")]
     if key == "eval.enabled" and value is False:
         return [("trainer.limit_val_batches", 0)]
+    options = "trainer.strategy.init_args."
+    if key == "parallel.fsdp_sharding":
+        return [(f"{options}sharding_strategy", str(value).upper())]
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
+        return [(f"{options}cpu_offload", value == "cpu")]
     return None
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """DeepSpeed by its name, which carries stage and offload."""
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value == "cpu":
+        return [[("trainer.strategy", "deepspeed_stage_2_offload")], [("trainer.strategy", "deepspeed_stage_3_offload")]]
+    return []

@@ -295,6 +295,8 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         if not value:
             return [("recompute_granularity", None), ("recompute_method", None), ("recompute_num_layers", None)]
         return [("recompute_granularity", "full"), ("recompute_method", "uniform"), ("recompute_num_layers", 1)]
+    if key == "model.attention" and value in ("flash_attention_2", "sdpa"):
+        return [("attention_backend", "flash" if value == "flash_attention_2" else "fused")]
     if key == "checkpointing.mode" and value == "selective_core_attention":
         return [("recompute_granularity", "selective")]
     if key == "parallel.offload_optimizer" and value in ("cpu", "none"):

@@ -98,7 +98,9 @@ def _adapter(native: Native) -> Facts:
 def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     """Canonical -> `section.setting`; None where Megatron-Bridge cannot say it. Recomputation is not switched off: a recipe may
     have it on for a reason that the file does not show."""
-    if key == "checkpointing.enabled" and not value:
+    if (
+        key == "checkpointing.enabled" and not value
+    ) or key == "model.attention":  # an enumeration's member, in YAML a `_target_`
         return None
     if key == "precision" and value in ("bf16-true", "fp16-true"):
         return [("mixed_precision", value.replace("-true", "_mixed"))]

@@ -78,7 +78,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     A launch adds `swift_command` (`sft`, `pt`, `rlhf`) and `swift_backend` (`megatron`).
     """
     context = context or Context()
-    native = with_linked(_fsdp_preset(native, context), context)
+    native = with_linked(_fsdp_preset(_parsed(native), context), context)
     names_ = {name.partition(".")[0] for name in native}
     megatron = bool(names_ & _MEGATRON) and "per_device_train_batch_size" not in names_
     command, backend = given(native, "swift_command"), given(native, "swift_backend")
@@ -91,6 +91,23 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         return result | _megatron(native)
     result |= _trainer(native, context)
     return result
+
+
+def _parsed(native: Native) -> Native:
+    """Arguments that are mappings may be written as JSON in a text (`json_parse_to_dict`)."""
+    written = [(name, fact) for name, fact in native.items() if fact.known and str(fact.value).lstrip().startswith('{"')]
+    if not written:
+        return native
+    import json  # rarely needed
+
+    parsed: dict[str, Fact] = {}
+    for name, fact in written:
+        try:
+            value = json.loads(str(fact.value))
+        except ValueError:
+            continue
+        parsed |= {name: fact.with_value(value)} | {f"{name}.{key}": fact.with_value(inner) for key, inner in value.items()}
+    return {**native, **parsed}
 
 
 def _fsdp_preset(native: Native, context: Context) -> Native:
@@ -356,4 +373,6 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
 def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
     """The settings of the Megatron backend, and what the training arguments have."""
     own = megatron.write(key, value)
+    if key in ("parallel.offload_optimizer", "parallel.offload_params") and value == "cpu":
+        return [[("deepspeed", "zero2_offload")], [("deepspeed", "zero3_offload")], *hf_arguments.alternatives(key, value)]
     return ([own] if own else []) + hf_arguments.alternatives(key, value)

@@ -189,7 +189,9 @@ def _adapter_2(native: Native) -> Facts:
 
 def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     """Canonical -> NeMo 1's key (`model.*`); None where it cannot say it. NeMo 2 states classes: only values in place change."""
-    if key == "precision" or key.startswith(("loss.", "optimizer.", "parallel.offload", "parallel.distributed")):
+    if key in ("precision", "model.attention") or key.startswith(
+        ("loss.", "optimizer.", "parallel.offload", "parallel.distributed")
+    ):
         return None
     if key == "adapter.r":
         return [("model.peft.lora_tuning.adapter_dim", value)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from memlint.dialects.context import Context
 from memlint.dialects.derive import Facts, Native
 from memlint.facts import Problem
@@ -27,7 +29,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     context = context or Context()
     result: Facts = {}
     for key, fact in native.items():
-        if key == "schema" or _is_inside(key) or _is_group(key):
+        if key == "schema" or _is_inside(key) or _is_group(key, fact.value):
             continue
         try:
             result[key] = fact.with_value(check(key, fact.value)) if fact.known else fact
@@ -42,12 +44,13 @@ def facts(native: Native, context: Context | None = None) -> Facts:
 def _is_inside(path: str) -> bool:
     """A part of a value that is a mapping or a list itself (`model.config.hidden_size`, `adapter.target_modules.0`)."""
     parts = path.split(".")
-    return any(".".join(parts[:end]) in KEYS for end in range(1, len(parts)))
+    return path not in KEYS and any(".".join(parts[:end]) in KEYS for end in range(1, len(parts)))
 
 
-def _is_group(path: str) -> bool:
-    """A nested group of keys (`batch:`)."""
-    return path not in KEYS and any(key.startswith(path + ".") for key in KEYS)
+def _is_group(path: str, value: Any) -> bool:
+    """A nested group of keys (`batch:`, or `compile:` with a `mode`, which alone is a switch)."""
+    grouped = path not in KEYS or (isinstance(value, Mapping) and KEYS[path].kind == "bool")
+    return grouped and any(key.startswith(path + ".") for key in KEYS)
 
 
 def write(key: str, value: Any) -> list[tuple[str, Any]] | None:

@@ -135,7 +135,7 @@ _WRITE = {
     "batch.micro_batch_size": "training.batch_size", "batch.gradient_accumulation_steps": "training.gradient_accumulation_steps",
     "batch.sequence_length": "training.max_seq_length", "batch.packing": "training.packing", "adapter.r": "lora.lora_r",
     "adapter.alpha": "lora.lora_alpha", "adapter.dropout": "lora.lora_dropout",
-    "adapter.target_modules": "lora.target_modules",
+    "adapter.target_modules": "lora.target_modules", "optimizer.name": "training.optim",
 }  # fmt: skip
 
 

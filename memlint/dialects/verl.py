@@ -106,7 +106,8 @@ def fsdp(native: Native, engine: str) -> Facts:
     reshard = given(native, f"{engine}.reshard_after_forward")
     result: Facts = {"parallel.offload_params": resident, "parallel.offload_optimizer": resident}
     if size is not None and size.known and integer(size.value) > 0:
-        result["parallel.data_shard"] = derive(integer, size)
+        spread = setting(native, 1, integer, f"{engine}.ulysses_sequence_parallel_size")
+        result["parallel.data_shard"] = derive(lambda ranks, context: max(1, integer(ranks) // context), size, spread)
     if reshard is not None:
         result["parallel.reshard_after_forward"] = derive(boolean, reshard)
     return result
@@ -135,6 +136,8 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         result |= {
             "parallel.strategy": setting(native, "fsdp2", STRATEGIES.__getitem__, "model.strategy"),
             "parallel.offload_params": derive(lambda a, b: "cpu" if boolean(a) and boolean(b) else "none", *flags),
+            "parallel.offload_optimizer": derive(lambda a, b: "cpu" if boolean(a) and boolean(b) else "none", *flags),
+            "precision": default("bf16-mixed", f"{NOTE}: FSDP mixed precision"),
             "parallel.context": setting(native, 1, integer, "ulysses_sequence_parallel_size"),
         }
     else:
@@ -184,15 +187,25 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
         return [(_SFT[key], value)]
     if key == "loss.logits" and value in ("fused", "full"):
         return [("model.use_liger", value == "fused")]
-    if key == "parallel.offload_params" and value in ("cpu", "none"):
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
         return [("model.fsdp_config.cpu_offload", value == "cpu"), ("model.fsdp_config.offload_params", value == "cpu")]
-    return written(key, value, "model.fsdp_config", "optim")
+    return None if key == "precision" else written(key, value, "model.fsdp_config", "optim")
+
+
+def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
+    """The `engine` block of the newer SFT trainer."""
+    own = written(key, value, "engine", "optim")
+    return [own] if own else []
 
 
 def written(key: str, value: Any, engine: str, optimizer: str) -> list[tuple[str, Any]] | None:
     """The keys of an engine's and an optimizer's block, which both trainers have."""
     if key == "model.dtype":
         return [(f"{engine}.model_dtype", {"float32": "fp32", "bfloat16": "bf16"}.get(str(value), value))]
+    if key == "precision" and value in ("bf16-mixed", "fp16-mixed"):
+        return [(f"{engine}.dtype", "bfloat16" if value == "bf16-mixed" else "float16")]
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
+        return [(f"{engine}.offload_policy", value == "cpu")]
     if key == "optimizer.name":
         path = next((path for path, name in _OPTIMIZERS.items() if name == value), "")
         module, _, name = path.rpartition(".")

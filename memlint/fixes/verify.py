@@ -14,19 +14,22 @@ from memlint.facts.keys import normalise
 from memlint.typed import Any
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
-    "batch.micro_batch_size": ("eval.batch_size",),
+    "batch.micro_batch_size": ("eval.batch_size", "batch.gradient_accumulation_steps"),
     "checkpointing.enabled": ("checkpointing.",),
     "precision": ("model.dtype", "quantization.compute_dtype", "parallel.mp_", "trainer.outputs_fp32", "adapter.dtype"),
-    "model.dtype": ("precision", "adapter.dtype", "model.norm_dtype"),
+    "model.dtype": ("precision", "adapter.dtype", "model.norm_dtype", "quantization.compute_dtype"),
     "quantization.method": ("quantization.", "model.dtype", "model.norm_dtype", "adapter.dtype"),
     "adapter.method": ("adapter.", "trainable."),
     "optimizer.name": ("optimizer.",),
     "loss.logits": ("loss.", "kernels", "trainer.outputs_fp32"),
+    "parallel.fsdp_sharding": ("parallel.reshard_after_forward",),
+    "parallel.reshard_after_forward": ("parallel.fsdp_sharding",),
     "parallel.strategy": ("parallel.", "precision", "optimizer.master_weights"),
 }
 """Changed key -> the keys (or prefixes of keys) that belong to it and may change with it.
 
-Authors let the evaluation batch follow the training batch (one constant, `${batch_size}`); its size changes no result.
+Authors let the evaluation batch follow the training batch (one constant, `${batch_size}`); its size changes no result. Where a
+framework divides a stated global batch, accumulation follows the micro batch, and the samples of a step stay.
 """
 
 
