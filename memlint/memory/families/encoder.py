@@ -35,7 +35,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     types = int(a.config.get("type_vocab_size") or 0)
     kinds = b.embedding("token_type_embeddings", types, width) if types else None
     boxes = _boxes(b, a, width) if a.model_type == "layoutlm" else []
-    norm = _norm(b, "LayerNorm", width)
+    norm = norm_of(b, "LayerNorm", width)
     project = b.linear("embeddings_project", width, hidden, bias=True) if width != hidden else None
 
     if a.model_type == "mpnet":
@@ -76,7 +76,8 @@ def _boxes(b: Builder, a: Architecture, width: int) -> list[Parameter]:
     return [x, y, x, y, h, w]
 
 
-def _norm(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tensor]:
+def norm_of(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tensor]:
+    """A layer norm with its bias."""
     weight, bias = b.norm(name, width), b.vector(f"{name}.bias", width)
     return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
 
@@ -89,9 +90,9 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
     names = ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2") if a.model_type == "distilbert" else (
         "query", "key", "value", "dense", "dense", "dense")  # fmt: skip
     q, k, v, out = (b.linear(name, hidden, hidden, bias=True) for name in names[:4])
-    first = _norm(b, "attention.output.LayerNorm", hidden)
+    first = norm_of(b, "attention.output.LayerNorm", hidden)
     up, down = b.linear(names[4], hidden, inner, bias=True), b.linear(names[5], inner, hidden, bias=True)
-    second = _norm(b, "output.LayerNorm", hidden)
+    second = norm_of(b, "output.LayerNorm", hidden)
     act = a.activation or "gelu"
     shape_drop = attention_drop
 
@@ -119,7 +120,7 @@ def _headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, 
     objective = b.setup.objective
     if objective in LANGUAGE:
         transform = b.linear("dense", hidden, width, bias=True)
-        norm = _norm(b, "transform.LayerNorm", width)
+        norm = norm_of(b, "transform.LayerNorm", width)
         words = b.parameters[0] if b.setup.tied else None
         head = b.linear("decoder", width, b.setup.vocabulary, bias=False, tied=words)
         head.bias = b.vector("decoder.bias", b.setup.vocabulary)
@@ -159,7 +160,7 @@ COUNTED = {"roberta", "xlm-roberta", "camembert", "mpnet"}
 HEADS = {
     "roberta": (True, "classifier", "tanh"), "xlm-roberta": (True, "classifier", "tanh"), "camembert": (True, "classifier", "tanh"),
     "electra": (True, "classifier", "gelu"), "mpnet": (True, "classifier", "tanh"), "distilbert": (False, "pre_classifier", "relu"),
-    "deberta-v2": (True, "pooler", "gelu"), "deberta": (True, "pooler", "gelu"),
+    "esm": (True, "classifier", "tanh"), "deberta-v2": (True, "pooler", "gelu"), "deberta": (True, "pooler", "gelu"),
 }  # fmt: skip
 """Heads of sequence classification: (dropout in front, name of the dense layer - PEFT trains all of a module called `classifier` - and
 activation); BERT's pooler otherwise."""

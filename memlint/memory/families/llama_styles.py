@@ -76,6 +76,8 @@ STYLES = {
                   names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
     "chatglm": Style(fused_qkv=True, fused_gate_up=True, qkv_bias=True, out_bias=False,
                      names=("query_key_value", "", "", "dense", "dense_h_to_4h", "", "dense_4h_to_h")),
+    "orion": Style(norm="layer", norm_bias=True),
+    "mimo": Style(qkv_bias=True, out_bias=False),
     "seed_oss": Style(out_bias=False),
     "apertus": Style(gated=False, qk_norm="head", names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
     "arcee": Style(gated=False, names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),

@@ -56,6 +56,7 @@ SPARSE = {
     "qwen3_vl_moe_text": Sparse(adapted=False, normalises=True, style=Style(qk_norm="head")),
     "olmoe": Sparse(style=Style(qk_norm="full")),
     "granitemoe": Sparse("late_softmax", adapted=False, style=Style(scales_embedding=True, scales_residual=True, scales_logits=True)),
+    "deepseek": Sparse(normalises=False, shared="plain", adapted=False),
     "deepseek_v2": Sparse("deepseek_v2", True, False, "plain", attention=mla.latent_attention),
     "deepseek_v3": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
     "kimi_k2": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
