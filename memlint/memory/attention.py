@@ -12,7 +12,6 @@ from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
 from memlint.typed import NamedTuple
 
-
 NEWER_FLASH = ("flash_attention_3", "flash_attention_4")
 
 
@@ -37,6 +36,8 @@ class Shape(NamedTuple):
     """Queries and keys are raised to float32 before they are multiplied (GPT-J, GPT-Neo)."""
     head_major: bool = False
     """Queries come out of a concatenation, head by head: the flash kernel's result has their layout and has to be copied."""
+    kv_head_major: bool = False
+    """Keys and values are laid out head by head as well: no product has to copy them."""
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax (Llama and most since); else it stays in the stream's dtype (GPT-2, BERT)."""
     repeats_kv: bool | None = None
@@ -55,6 +56,14 @@ class Shape(NamedTuple):
 
 def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None = None) -> Tensor:
     """Run the machine's attention implementation; `bias` is a per-head position bias (T5, ALiBi) or None."""
+    if m.exchange and shape.causal and shape.queries == shape.keys == m.sequence:
+        from memlint.memory.exchange import exchanged  # few runs divide their sequences
+
+        return exchanged(m, q, k, v, shape, lambda m, q, k, v, shape: _attend(m, q, k, v, shape, bias))
+    return _attend(m, q, k, v, shape, bias)
+
+
+def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
     if m.attention == "eager" or shape.softcap or shape.sinks is not None:
         return eager(m, q, k, v, shape, bias)
     if m.attention.startswith("flash") or m.attention == "xformers":
@@ -221,7 +230,7 @@ def _with_sinks(m: Machine, scored: list[Tensor], sinks: Parameter, v: Tensor, s
     del top, index
     probabilities = ops.softmax(m, combined, itemsize)
     del combined
-    dropped = ops.dropout(m, ops.narrow(m, probabilities, shape.scores), shape.dropout)
+    dropped = m.weights = ops.dropout(m, ops.narrow(m, probabilities, shape.scores), shape.dropout)
     out = _product(m, dropped, ops.autocast(m, v), shape.out)
     return ops.copy(m, out)
 
@@ -233,7 +242,7 @@ def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:
     q, k = ops.autocast(m, q), ops.autocast(m, k)
     if shape.batch > 1:
         q = ops.copy(m, q) if not shape.head_major else q
-        if shape.heads == shape.kv_heads:
+        if shape.heads == shape.kv_heads and not shape.kv_head_major:
             k = ops.copy(m, k)
     return _product(m, q, k, shape.scores)
 
@@ -251,9 +260,9 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
         weights = ops.softmax(m, ops.cast(m, weights, FP32), FP32)
     else:
         weights = ops.softmax(m, weights, itemsize)
-    weights = ops.dropout(m, weights, shape.dropout)
+    weights = m.weights = ops.dropout(m, weights, shape.dropout)
     v = ops.autocast(m, v)
-    if shape.batch > 1 and shape.heads == shape.kv_heads:
+    if shape.batch > 1 and shape.heads == shape.kv_heads and not shape.kv_head_major:
         v = ops.copy(m, v)
     out = _product(m, weights, v, shape.out)
     return ops.copy(m, out)

@@ -16,12 +16,18 @@ from memlint.memory.tensor import Ledger, Node, Parameter, Rule, Sink, Storage, 
 class Tape:
     """Where forward code records: the ledger, the next sequence number, and whether gradients are on."""
 
-    __slots__ = ("enabled", "ledger", "seq")
+    __slots__ = ("enabled", "first_unpacked", "last_packed", "ledger", "recomputes", "seq")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.seq = 0
         self.enabled = True
+        self.recomputes = False
+        """A block of non-reentrant checkpointing is being recomputed."""
+        self.last_packed = 0
+        """What blocks from this ident on hold was made after the last tensor that a node of the recomputation keeps."""
+        self.first_unpacked: int | None = 0
+        """The first event of the first node in backward that kept something; None while that node is looked for."""
 
     def new(self, numel: int, itemsize: int) -> Tensor:
         """Allocate a fresh tensor outside the graph."""
@@ -43,6 +49,12 @@ class Tape:
         self.seq += 1
         out.node = Node(self.seq, rule, nexts, saved)
         out.index = 0
+        if saved and self.recomputes:
+            ident = out.storage.ident
+            made = any(s is not None and s.ident >= ident for s in saved) or any(
+                t is not None and t.storage is out.storage for t in inputs
+            )
+            self.last_packed = len(self.ledger.sizes) if made else ident  # inputs are packed before the kernel runs
         return out
 
     def leaf(self, x: Tensor) -> Tensor:
@@ -69,13 +81,25 @@ class Tape:
         return outs
 
 
+class View(Tensor):
+    """A gradient that is a view: what it is a view of lives as long as it does, so nothing is added to it in place."""
+
+    __slots__ = ("base",)
+
+    def __init__(self, base: Tensor) -> None:
+        super().__init__(base.storage, base.numel, base.itemsize)
+        self.base = base
+
+
 def alias(x: Tensor) -> Tensor:
     """A second tensor over the same storage (a view, or a shared gradient): its storage then has another owner."""
+    if type(x) is View:
+        return View(x.base)
     return Tensor(x.storage, x.numel, x.itemsize, x.node, x.index)
 
 
 def add_up(tape: Tape, old: Tensor, new: Tensor) -> Tensor:
-    """`old + new`: in place when no other tensor owns the storage of `old` (or of `new`), else a fresh tensor."""
+    """`old + new`: in place when no other tensor owns the storage of `old`, else a fresh tensor."""
     if getrefcount(old.storage) <= 2:
         return old
     return tape.new(old.numel, max(old.itemsize, new.itemsize))
@@ -87,7 +111,7 @@ def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
         return  # added in place
     ledger = tape.ledger
     component = "activations" if parameter.kind in ("input", "recomputed") else "gradients"
-    if getrefcount(grad.storage) <= 2 and grad.itemsize == parameter.itemsize:
+    if getrefcount(grad.storage) <= (3 if type(grad) is View else 2) and grad.itemsize == parameter.itemsize:
         ledger.components[grad.storage.ident] = component
         parameter.grad = Tensor(grad.storage, grad.numel, grad.itemsize)
     else:
@@ -118,6 +142,8 @@ def backward(tape: Tape, root: Tensor, grads: list[Tensor | None]) -> None:
                 if node.on_grad is not None:
                     node.on_grad(node.parameter)
             continue
+        if tape.first_unpacked is None and node.saved:
+            tape.first_unpacked = len(tape.ledger.events)
         rule = node.rule
         assert rule is not None
         results = list(rule(incoming) if node.consumes else rule(*incoming))

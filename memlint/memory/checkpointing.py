@@ -15,8 +15,15 @@ from memlint.memory.units import Units
 def plain(m: Machine, units: Units | None, block: Block, x: Tensor, context: Tensor | None, index: int) -> Tensor:
     """Run the block with its graph; the marks tell the ledger (and the sharded units) when backward passes it."""
     x = _mark(m, x, lambda: _leave(m, units, index))
-    x = block(m, x, context)
+    x = run(m, block, x, context)
     return _mark(m, x, lambda: _enter(m, units, index))
+
+
+def run(m: Machine, block: Block, x: Tensor, context: Tensor | None) -> Tensor:
+    """The block itself; its local variables go when it returns."""
+    x = block(m, x, context)
+    m.weights = None
+    return x
 
 
 def _mark(m: Machine, x: Tensor, passed: Callable[[], None]) -> Tensor:
@@ -41,6 +48,27 @@ def _leave(m: Machine, units: Units | None, index: int) -> None:
     if units is not None:
         units.leave_backward(index)
     m.ledger.enter("backward", max(index - 1, -1))
+
+
+def _stopped(m: Machine, begin: int) -> int:
+    """A recomputation ends at the last tensor that backward needs (`_StopRecomputationError`): what follows has not happened.
+
+    Takes it out of the events and returns where the recomputation ends among them.
+    """
+    events, last = m.ledger.events, m.tape.last_packed
+    if not sum(e for e in events[begin:] if abs(e) >= last):  # all of it is gone again
+        events[begin:] = [e for e in events[begin:] if abs(e) < last]
+    return len(events)
+
+
+def _delayed(m: Machine, begin: int, end: int) -> None:
+    """The recomputation (events from `begin` to `end`) starts when the first tensor is needed: nodes that kept none run before it."""
+    events, first = m.ledger.events, m.tape.first_unpacked
+    if first is None or first == end:
+        return
+    made = set(events[begin:end])
+    if not any(-e in made for e in events[end:first]):
+        events[begin:first] = events[end:first] + events[begin:end]
 
 
 def _detached(setup: Setup, x: Tensor, index: int) -> Tensor:
@@ -74,7 +102,7 @@ def checkpointed(
     enabled, tape.enabled = tape.enabled, False
     m.has_graph = not setup.reentrant
     m.kept, m.products = ([], 0) if setup.checkpointing == "selective_op" else (None, 0)
-    out = block(m, x, context)
+    out = run(m, block, x, context)
     kept, m.kept = m.kept or [], None
     if setup.compiled and m.products % 2 and kept:
         # The block's last product only feeds an addition: compiled code keeps what backward reads, nothing else.
@@ -104,13 +132,20 @@ def checkpointed(
         detached = [_detached(setup, other, index) for other in others]
         others.clear()
         m.shared = detached[has_context:]
-        result = block(m, inputs, detached[0] if has_context else None)
+        lazy = not setup.reentrant and not setup.compiled
+        begin, segment, tape.recomputes = len(m.ledger.events), len(m.ledger.segments), lazy
+        result = run(m, block, inputs, detached[0] if has_context else None)
+        tape.recomputes = False
         m.casts, m.mask, m.shared = casts, None, []
         tape.enabled = False
         if not setup.reentrant:
-            # The recomputation stops at the last tensor that backward needs and its result is not kept (`_StopRecomputationError`).
+            # Its result is not kept.
             result = Tensor(inputs.storage, result.numel, result.itemsize, result.node, result.index)
+        end = _stopped(m, begin) if lazy else begin
+        tape.first_unpacked = None if lazy else 0
         backward(tape, result, grads)
+        if lazy and len(m.ledger.segments) == segment:
+            _delayed(m, begin, end)
         del result, gradient_of_result
         del m.held[held_before:]
         inputs.node = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from memlint.memory import ops
 from memlint.memory.families.model import Model
-from memlint.memory.linear import Linear, matmul_weight
+from memlint.memory.linear import Linear, product
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import FP32, Grads, Storage, Tensor
@@ -59,7 +59,7 @@ def _returned(m: Machine, setup: Setup, logits: Tensor) -> Tensor:
 
 def _pooled(m: Machine, model: Model, hidden: Tensor) -> Tensor:
     """A classifier on one position per sample: its logits are negligible, its gradient is the full hidden size."""
-    pooled = ops.narrow(m, hidden, m.batch * model.hidden)
+    pooled = hidden if model.reads_all else ops.narrow(m, hidden, m.batch * model.hidden)
     del hidden
     logits = model.head(m, pooled) if model.head is not None else pooled
     return cross_entropy(m, ops.cast(m, logits, FP32), m.batch)
@@ -235,4 +235,4 @@ def _reuse(m: Machine, numel: int, itemsize: int) -> Tensor:
     return m.new(numel, itemsize)
 
 
-__all__ = ["compute", "matmul_weight"]
+__all__ = ["compute", "product"]

@@ -20,7 +20,15 @@ class Machine:
         self.batch = batch
         self.sequence = sequence
         self.attention: str = "sdpa"
+        self.exchange: str = ""
+        """How ranks that hold parts of the same sequences see each other's: a2a, gather or ring; empty: they do not."""
+        self.context: int = 1
+        """Such ranks."""
+        self.split: int = 1
+        """Tensor-parallel ranks that the residual stream's positions are divided over (sequence parallelism)."""
         self.autocast: int = 0
+        self.float16: bool = False
+        """What is half is float16, not bfloat16."""
         self.kernels: frozenset[str] = frozenset()
         self.compiled: bool = False
         self.wide_dropout_masks: bool = False
@@ -47,6 +55,10 @@ class Machine:
         """What a loop's names still hold of the step before: its model's outputs, until the next step's take their place."""
         self.casts: dict[int, tuple[int, Tensor]] = {}
         """The cached casts by their weight's ident: (layer of the weight, cast)."""
+        self.weights: Tensor | None = None
+        """Eager attention's probabilities: the block's local variable (`hidden_states, _ = self.self_attn(...)`) holds them to its end."""
+        self.encoded: Tensor | None = None
+        """What an earlier stage returned (an encoder's last states): the model's output holds it until the loss is there."""
         self.mask: Tensor | None = None
         self.shared: list[Tensor] = []
         """What the blocks of a stage read beside their input: a position bias that all of them add, the mask of the other side."""

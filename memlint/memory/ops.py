@@ -39,7 +39,7 @@ def copy(m: Machine, x: Tensor) -> Tensor:
     return m.tape.record(out, (x,), lambda g: (g,))
 
 
-def _reduced(m: Machine, grad: Tensor, like_numel: int, like_itemsize: int) -> Tensor:
+def reduced(m: Machine, grad: Tensor, like_numel: int, like_itemsize: int) -> Tensor:
     """Sum a broadcast gradient to its operand's size (`sum_to_size`) and cast it to its dtype."""
     if grad.numel != like_numel:
         grad = m.new(like_numel, grad.itemsize)
@@ -56,21 +56,49 @@ def add(m: Machine, a: Tensor, b: Tensor) -> Tensor:
 
     def rule(g: Tensor) -> Grads:
         return (
-            alias(_reduced(m, g, na, ia)) if need_a else None,
-            alias(_reduced(m, g, nb, ib)) if need_b else None,
+            alias(reduced(m, g, na, ia)) if need_a else None,
+            alias(reduced(m, g, nb, ib)) if need_b else None,
         )
 
     return m.tape.record(out, (a, b), rule)
 
 
+def gathered(m: Machine, x: Tensor) -> Tensor:
+    """All positions of a residual stream that is divided over the tensor-parallel ranks; backward scatters."""
+    return resized(m, x, x.numel * m.split)
+
+
+def scattered(m: Machine, x: Tensor) -> Tensor:
+    """This rank's positions of a tensor-parallel layer's result; backward gathers."""
+    return resized(m, x, x.numel // m.split)
+
+
+def resized(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """Gather or scatter along the sequence: a new tensor where the size changes."""
+    if x.numel == numel:
+        return x
+    out = m.new(numel, x.itemsize)
+    back, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(back, itemsize),))
+
+
 def subtract(m: Machine, a: Tensor, b: Tensor) -> Tensor:
-    """`a - b`: the gradient of b is negated."""
-    return add(m, a, _negated(m, b))
+    """`a - b`: the gradient of b is negated, and cast or summed up when the other is gone."""
+    out = m.new(max(a.numel, b.numel), max(a.itemsize, b.itemsize))
+    na, ia, nb, ib = a.numel, a.itemsize, b.numel, b.itemsize
+    need_a, need_b = a.node is not None, b.node is not None
 
+    def rule(grads: list[Tensor]) -> Grads:
+        g = grads.pop()
+        ga = alias(reduced(m, g, na, ia)) if need_a else None
+        gb = m.new(g.numel, g.itemsize) if need_b else None
+        del g
+        return ga, reduced(m, gb, nb, ib) if gb is not None else None
 
-def _negated(m: Machine, x: Tensor) -> Tensor:
-    numel, itemsize = x.numel, x.itemsize
-    return m.tape.record(Tensor(x.storage, numel, itemsize), (x,), lambda g: (m.new(numel, itemsize),))
+    m.tape.record(out, (a, b), rule)
+    if out.node is not None:
+        out.node.consumes = True
+    return out
 
 
 def mul(m: Machine, a: Tensor, b: Tensor) -> Tensor:
@@ -80,8 +108,12 @@ def mul(m: Machine, a: Tensor, b: Tensor) -> Tensor:
     need_a, need_b = a.node is not None, b.node is not None
 
     def rule(g: Tensor) -> Grads:
-        ga = _reduced(m, m.new(g.numel, g.itemsize), na, ia) if need_a else None
-        gb = _reduced(m, m.new(g.numel, g.itemsize), nb, ib) if need_b else None
+        ga = m.new(g.numel, g.itemsize) if need_a else None
+        gb = m.new(g.numel, g.itemsize) if need_b else None
+        if ga is not None:
+            ga = reduced(m, ga, na, ia)
+        if gb is not None:
+            gb = reduced(m, gb, nb, ib)
         return ga, gb
 
     saved = (b.storage if need_a else None, a.storage if need_b else None)
@@ -147,6 +179,7 @@ def rms_statistics(m: Machine, x: Tensor, width: int) -> Tensor:
 def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None, width: int) -> Tensor:
     """`F.layer_norm`: keeps input, mean and rstd. Autocast runs it in float32 and keeps its casts of weight and bias."""
     plain = (weight, bias)
+    call = (x,)  # the caller's reference to the input, whatever it is cast to
     if m.autocast:
         x = cast(m, x, FP32)
         weight = cast(m, weight, FP32) if weight is not None else None
@@ -163,6 +196,7 @@ def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None
         return grad, m.new(width, wsize) if need[1] else None, m.new(width, wsize) if need[2] else None
 
     casts = tuple(t.storage for t, p in zip((weight, bias), plain, strict=True) if t is not None and t is not p)
+    del call
     return m.tape.record(out, (x, weight, bias), rule, (x.storage, mean, rstd, *casts))
 
 
@@ -179,8 +213,18 @@ def dropout(m: Machine, x: Tensor, p: float) -> Tensor:
     return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (mask,))
 
 
+def drop_path(m: Machine, x: Tensor, rate: float, samples: int) -> Tensor:
+    """Stochastic depth: `x.div(keep) * mask`, one number for each sample (`BeitDropPath` in transformers, from timm)."""
+    if rate <= 0 or not m.training:
+        return x
+    return mul(m, scale(m, x), m.new(samples, x.itemsize))
+
+
 def softmax(m: Machine, x: Tensor, itemsize: int) -> Tensor:
-    """`softmax(x, dtype)`: keeps its result; a half input with a float32 result is converted inside the kernel."""
+    """`softmax(x, dtype)`: keeps its result; float16 becomes float32 inside the kernel, bfloat16 by a cast in front of it
+    (torch 2.13 `aten/src/ATen/native/SoftMax.cpp`, `softmax`)."""
+    if not m.float16:
+        x = cast(m, x, itemsize)
     out = m.new(x.numel, itemsize)
     numel, back = x.numel, x.itemsize
     return m.tape.record(out, (x,), lambda g: (m.new(numel, back),), (out.storage,))
@@ -324,7 +368,7 @@ def where(m: Machine, condition: Tensor, x: Tensor, numel: int) -> Tensor:
     few, itemsize = x.numel, x.itemsize
 
     def rule(g: Tensor) -> Grads:
-        return (_reduced(m, m.new(numel, itemsize), few, itemsize),)
+        return (reduced(m, m.new(numel, itemsize), few, itemsize),)
 
     return m.tape.record(out, (x,), rule, (condition.storage,))
 

@@ -17,6 +17,7 @@ ACCELERATE_TRAINERS = {
 REPEATS_KV_FLASH = frozenset({"mistral", "mixtral", "phi3", "qwen2", "qwen2_moe", "starcoder2", "jamba"})
 
 NEWEST_TORCH = (2, 13)
+NEWEST_PEFT = (0, 21)
 
 OWN_MODELS = ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "nanogpt")
 """Frameworks with model classes of their own."""
@@ -29,6 +30,7 @@ class Stack(NamedTuple):
     """Version-dependent behaviour of transformers, bitsandbytes and the training loop."""
 
     transformers: tuple[int, int]
+    peft: tuple[int, int]
     framework: str
     shifts_logits: bool
     """The loss copies `logits[..., :-1, :]`: transformers before 4.49 (`loss/loss_utils.py`; 4.49 pads the labels instead)."""
@@ -48,7 +50,7 @@ class Stack(NamedTuple):
     pads: bool
     """The loop pads a batch to its longest sample and passes an attention mask."""
     names_embedding: bool
-    """A local variable of the model (`inputs_embeds`, `embedding_output`) holds the embedding's result until the stack has run."""
+    """The models are those of transformers, where a local variable holds the embedding's result until the stack has run."""
     eager_only: frozenset[str]
     wide_dropout_masks: bool
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
@@ -98,6 +100,7 @@ def stack_of(run: TrainingRun) -> Stack:
     modern = transformers >= (4, 36)
     return Stack(
         transformers=transformers,
+        peft=_version(str(versions.get("peft") or "")) or NEWEST_PEFT,
         framework=name,
         shifts_logits=transformers < (4, 49),
         upcasts_in_model=transformers < (4, 46),

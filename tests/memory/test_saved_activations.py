@@ -15,6 +15,7 @@ from memlint.memory.setup import setup_of
 from memlint.memory.tensor import Ledger
 from memlint.models.config import from_config
 from memlint.source import Span
+from tests.oracle.family import at_depth
 
 RECORD = json.loads((Path(__file__).parents[1] / "oracle" / "record.json").read_text())
 CASES = [(family, regime) for family, entry in RECORD["families"].items() for regime in entry["regimes"]]
@@ -68,23 +69,34 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
 def predicted(family: str, regime: str, layers: int) -> Kept:
     """The program's figures for one case of the record."""
     entry = RECORD["families"][family]
-    return kept(program(family, regime, layers).ledger, pixel_bytes(entry, regime))
+    return kept(program(family, regime, layers).ledger, media_bytes(entry, regime))
 
 
 def program(family: str, regime: str, layers: int) -> Program:
     """The memory program of one case of the record."""
     entry = RECORD["families"][family]
     lists = entry.get("lists", {}).get(str(layers), {})
-    config = {"model_type": family, **entry["config"], **dict.fromkeys(entry["depth"], layers), **lists}
+    config = at_depth({"model_type": entry["model_type"], **entry["config"], **lists}, entry["depth"], layers)
     architecture = from_config(config)
-    run = TrainingRun("record", Span("record", 1, 1, 1, 1), {k: fixed(v) for k, v in facts_of(entry["head"], regime).items()})
-    return record(setup_of(run, architecture, None, []), architecture, layers)
+    facts = facts_of(entry["head"], regime) | media_facts(entry)
+    run = TrainingRun("record", Span("record", 1, 1, 1, 1), {k: fixed(v) for k, v in facts.items()})
+    setup = setup_of(run, architecture, None, [])
+    return record(setup, architecture, setup.layers)
 
 
-def pixel_bytes(entry: dict[str, Any], regime: str) -> int:
-    """The images of a batch, which the record does not count."""
-    size = entry["config"].get("image_size", 0)
-    nbytes = RECORD["shape"]["batch"] * 3 * size * size * (4 if regime.startswith("float32") else 2)
+def media_facts(entry: dict[str, Any]) -> dict[str, Any]:
+    """What a run says about images."""
+    facts: dict[str, Any] = {}
+    if entry["head"] == "image_text_to_text":
+        facts |= {"objective": "causal_lm", "batch.images": 1, "batch.image_size": entry.get("image_size", 0)}
+    if entry.get("frozen"):
+        facts["vision.trainable"] = False
+    return facts
+
+
+def media_bytes(entry: dict[str, Any], regime: str) -> int:
+    """The images or the sound of a batch, which the record does not count."""
+    nbytes = entry.get("media", 0) * (4 if regime.startswith("float32") else 2)
     return -(-nbytes // 512) * 512
 
 

@@ -24,7 +24,8 @@ class _Saved:
     __slots__ = ("tensor",)
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor: torch.Tensor | None = tensor
+        # Detached: a node that keeps its own result would otherwise hold itself, which PyTorch without hooks does not.
+        self.tensor: torch.Tensor | None = tensor.detach()
 
 
 class Engine:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-from .regime import Regime
-
-BATCH, SEQUENCE, VOCAB = 3, 160, 1000
+from .family import VOCAB, Family
+from .media_families import MEDIA
 
 _LLAMA = {
     "hidden_size": 64,
@@ -30,44 +25,6 @@ _BERT = {
     "max_position_embeddings": 512,
     "pad_token_id": 0,
 }
-
-
-@dataclass(frozen=True)
-class Family:
-    """A model type: its head, its tiny config without the depth, and the config keys that hold the depth."""
-
-    model_type: str
-    head: str = "causal_lm"
-    config: Mapping[str, Any] = field(default_factory=dict)
-    depth: tuple[str, ...] = ("num_hidden_layers",)
-    layer_list: Callable[[int], Mapping[str, Any]] | None = None
-    """Config keys that list something per layer, from the number of layers."""
-
-    without: frozenset[str] = frozenset()
-    """What the class (or peft for it) does not support: `sdpa`, `lora`, `dropout` (of LoRA), `mask`, `checkpointing` or
-    `float32` weights."""
-
-    def regimes(self, regimes: Iterable[Regime]) -> list[Regime]:
-        """Those that the class supports; a class without SDPA takes eager attention instead."""
-        if "sdpa" in self.without:
-            regimes = dict.fromkeys(replace(regime, attention="eager") for regime in regimes)
-        return [
-            regime
-            for regime in regimes
-            if not (
-                ("lora" in self.without and regime.adapter != "none")
-                or ("dropout" in self.without and regime.dropout)
-                or ("mask" in self.without and regime.mask)
-                or ("float32" in self.without and regime.weights == "float32")
-                or ("checkpointing" in self.without and regime.checkpointing != "off")
-                or regime.checkpointing in self.without
-            )
-        ]
-
-    def at_depth(self, layers: int) -> dict[str, Any]:
-        """The config with that many layers."""
-        config = {**self.config, **dict.fromkeys(self.depth, layers)}
-        return {**config, **(self.layer_list(layers) if self.layer_list else {})}
 
 
 _GPT = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
@@ -123,15 +80,6 @@ _BART = {
     "decoder_start_token_id": 2,
     "encoder_layerdrop": 0.0,
     "decoder_layerdrop": 0.0,
-}
-
-_VIT = {
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_attention_heads": 4,
-    "image_size": 176,
-    "patch_size": 16,
-    "num_labels": 10,
 }
 
 _MOE = frozenset({"dropout", "float32"})
@@ -327,7 +275,6 @@ FAMILIES: tuple[Family, ...] = (
     Family("mbart", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
-    Family("vit", "image_classification", _VIT, without=frozenset({"mask"})),
-    Family("dinov2", "image_classification", dict(_VIT, mlp_ratio=4), without=frozenset({"mask"})),
+    *MEDIA,
 )
-BY_TYPE = {family.model_type: family for family in FAMILIES}
+BY_NAME = {family.name: family for family in FAMILIES}

@@ -20,10 +20,11 @@ from torch.utils._pytree import tree_leaves
 
 from .engine import Engine
 from .fake_cuda import fake_cuda
-from .families import Family
+from .family import Family
+from .inputs import inputs
 from .ledger import Ledger, rounded
 from .regime import Regime
-from .trace import build, inputs, plain_positions
+from .trace import build, plain_positions
 
 PEAKS = Path(__file__).with_name("peaks.json")
 PHASES = ("forward", "backward", "optimizer_step")

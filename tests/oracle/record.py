@@ -1,12 +1,13 @@
 """Write `record.json`: what real models keep for backward, by family and regime.
 
-`python -m tests.oracle.record [MODEL_TYPE ...]` re-traces those families (all without an argument) and keeps the rest.
+`python -m tests.oracle.record [NAME ...]` re-traces those families (all without an argument) and keeps the rest.
 
-The record: `versions`; `shape` (batch, sequence); `families[model_type]` with `head`, `config` (without the depth), `depth`
-(the config keys that hold it), `lists` (config keys that list something per layer, by
-number of layers), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
-`weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS` in bytes
-(allocator blocks: multiples of 512; `trainable` is a count).
+The record: `versions`; `shape` (batch, sequence); `families[name]` with `model_type`, `head`, `config` (without the depth), `depth`
+(the config keys that hold it, dotted when nested), `frozen` (the part that is not trained), `media` (elements of the images or the
+sound of a batch, which the figures leave out), `image_size` where the config has none, `lists` (config keys that list something per
+layer, by number of layers), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
+`weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS` in bytes (allocator
+blocks: multiples of 512; `trainable` is a count).
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .families import BATCH, FAMILIES, SEQUENCE, Family
+import torch
+
+from .families import FAMILIES
+from .family import BATCH, SEQUENCE, Family
+from .inputs import inputs
+from .media_families import MEDIA
 from .regime import Regime
 from .trace import Step, step
 
@@ -60,6 +66,13 @@ def fields(traced: Step) -> list[int]:
     return [getattr(traced, name) for name in FIELDS]
 
 
+def media(family: Family) -> int:
+    """Elements of what a batch holds beside tokens."""
+    with torch.device("meta"):
+        given = inputs(family, Regime())
+    return sum(t.numel() for t in given.values() if isinstance(t, torch.Tensor) and t.is_floating_point())
+
+
 def trace_family(family: Family) -> dict[str, Any]:
     """The record of one family."""
     regimes: dict[str, list[list[int]]] = {}
@@ -70,9 +83,13 @@ def trace_family(family: Family) -> dict[str, Any]:
         if regime.adapter == "none":
             parameters = [traced.parameters for traced in steps]
     return {
+        "model_type": family.model_type,
         "head": family.head,
         "config": dict(family.config),
         "depth": list(family.depth),
+        **({"frozen": family.frozen} if family.frozen else {}),
+        **({"media": media(family)} if family in MEDIA else {}),
+        **({"image_size": family.image_size} if family.image_size else {}),
         **({"lists": {str(n): family.layer_list(n) for n in DEPTHS}} if family.layer_list else {}),
         "parameters": parameters,
         "regimes": regimes,
@@ -96,10 +113,10 @@ def main(names: list[str]) -> None:
     """Trace the named families (all without a name) and write them into the record."""
     traced: dict[str, Any] = {}
     for family in FAMILIES:
-        if not names or family.model_type in names:
-            print(family.model_type, flush=True)
+        if not names or family.name in names:
+            print(family.name, flush=True)
             try:
-                traced[family.model_type] = trace_family(family)
+                traced[family.name] = trace_family(family)
             except Exception as error:  # the others are worth having
                 print(f"  failed: {type(error).__name__}: {error}", flush=True)
     kept = json.loads(RECORD.read_text())["families"] if RECORD.exists() else {}
@@ -109,7 +126,7 @@ def main(names: list[str]) -> None:
             "versions": {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")},
             "shape": {"batch": BATCH, "sequence": SEQUENCE},
             "fields": list(FIELDS),
-            "families": {f.model_type: merged[f.model_type] for f in FAMILIES if f.model_type in merged},
+            "families": {f.name: merged[f.name] for f in FAMILIES if f.name in merged},
         }
     )
 

@@ -11,7 +11,7 @@ import transformers
 
 from .engine import Engine
 from .fake_cuda import fake_cuda
-from .families import BY_TYPE, FAMILIES
+from .families import BY_NAME, FAMILIES
 from .ledger import Ledger
 from .peaks import CASES, PEAKS, trace
 from .record import DEPTHS, RECORD, REGIMES, fields
@@ -24,12 +24,12 @@ SAMPLED = (0, 5, 9, 16, 23)
 
 
 def sample() -> list[tuple[str, str]]:
-    """(model type, regime) pairs to trace again: few per family, all kinds of regime over all families."""
+    """(family, regime) pairs to trace again: few per family, all kinds of regime over all families."""
     pairs = []
-    for number, (model_type, entry) in enumerate(OLD["families"].items()):
+    for number, (name, entry) in enumerate(OLD["families"].items()):
         names = list(entry["regimes"])
         chosen = SAMPLED if number < 4 else SAMPLED[number % len(SAMPLED) :][:1]
-        pairs += [(model_type, names[index % len(names)]) for index in chosen]
+        pairs += [(name, names[index % len(names)]) for index in chosen]
     return pairs
 
 
@@ -42,7 +42,7 @@ def test_the_record_states_the_installed_versions() -> None:
 def test_every_family_and_regime_is_recorded() -> None:
     """Nothing that the tracer can run is left out of the record."""
     for family in FAMILIES:
-        recorded = OLD["families"][family.model_type]
+        recorded = OLD["families"][family.name]
         assert list(recorded["regimes"]) == [regime.name for regime in family.regimes(REGIMES)]
         assert recorded["config"] == json.loads(json.dumps(dict(family.config)))
 
@@ -52,11 +52,11 @@ def test_names_of_regimes_read_back() -> None:
     assert [Regime.parse(regime.name) for regime in REGIMES] == list(REGIMES)
 
 
-@pytest.mark.parametrize(("model_type", "regime"), sample())
-def test_the_record_is_reproduced(model_type: str, regime: str) -> None:
+@pytest.mark.parametrize(("name", "regime"), sample())
+def test_the_record_is_reproduced(name: str, regime: str) -> None:
     """Tracing again gives the recorded bytes."""
-    again = [fields(step(BY_TYPE[model_type], depth, Regime.parse(regime))) for depth in DEPTHS]
-    assert again == OLD["families"][model_type]["regimes"][regime]
+    again = [fields(step(BY_NAME[name], depth, Regime.parse(regime))) for depth in DEPTHS]
+    assert again == OLD["families"][name]["regimes"][regime]
 
 
 def test_a_recorded_peak_is_reproduced() -> None:
@@ -68,7 +68,7 @@ def test_a_recorded_peak_is_reproduced() -> None:
 
 def test_saved_bytes_are_those_of_real_tensors() -> None:
     """On the CPU in float32 with eager attention, PyTorch packs for backward the bytes that the tracer sees alive."""
-    config = transformers.LlamaConfig(**BY_TYPE["llama"].at_depth(2), attn_implementation="eager")
+    config = transformers.LlamaConfig(**BY_NAME["llama"].at_depth(2), attn_implementation="eager")
     model = transformers.LlamaForCausalLM(config).train()
     ids = torch.ones(3, 160, dtype=torch.long)
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
@@ -82,14 +82,14 @@ def test_saved_bytes_are_those_of_real_tensors() -> None:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         model(input_ids=ids, labels=ids, use_cache=False)
-    ours = step(BY_TYPE["llama"], 2, Regime("float32", attention="eager")).held
+    ours = step(BY_NAME["llama"], 2, Regime("float32", attention="eager")).held
     assert sum(storage.nbytes() for storage in kept.values()) == pytest.approx(ours, rel=0.002)
 
 
 def test_gradients_are_those_of_the_real_engine() -> None:
     """The engine runs real tensors too: same gradients, bit by bit, with in-place accumulation and stolen first gradients."""
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(**BY_TYPE["llama"].at_depth(2), attn_implementation="eager")
+    config = transformers.LlamaConfig(**BY_NAME["llama"].at_depth(2), attn_implementation="eager")
     model = transformers.LlamaForCausalLM(config).train()
     ids = torch.randint(0, 1000, (2, 16))
 

@@ -82,7 +82,10 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
     text_rows, latent_rows = _rows(b)
     tables: list[tuple[Tensor, Tensor]] = []
     b.enter_layer(-1)
-    embedders = [b.linear("linear_1", int(config.get("timestep_guidance_channels") or 256), hidden), b.linear("linear_2", hidden, hidden)]
+    embedders = [
+        b.linear("linear_1", int(config.get("timestep_guidance_channels") or 256), hidden),
+        b.linear("linear_2", hidden, hidden),
+    ]
     if config.get("guidance_embeds", True):
         b.linear("linear_1", 256, hidden)
         b.linear("linear_2", hidden, hidden)
@@ -119,7 +122,7 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
         m.shared = []
         return out
 
-    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=_squared_error)
+    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=_squared_error, names_embedding=False)
 
 
 def _rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -185,9 +188,7 @@ def _fed(m: Machine, x: Tensor, feed: tuple[Linear, Linear], mods: tuple[Tensor,
     return _gated(m, x, mods[5], apply(m, feed[1], _swiglu(m, apply(m, feed[0], normed))))
 
 
-def _flux2_single(
-    b: Builder, hidden: int, heads: int, inner: int, tables: list[tuple[Tensor, Tensor]]
-) -> Block:
+def _flux2_single(b: Builder, hidden: int, heads: int, inner: int, tables: list[tuple[Tensor, Tensor]]) -> Block:
     """One stream; attention and feed-forward side by side between two fused projections."""
     b.parent = "attn"
     into = b.linear("to_qkv_mlp_proj", hidden, 3 * hidden + 2 * inner)
@@ -255,7 +256,7 @@ def _cogvideox(b: Builder, a: Architecture, layers: int) -> Model:
         m.shared = []
         return out
 
-    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=_squared_error)
+    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=_squared_error, names_embedding=False)
 
 
 def _affine(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -318,5 +319,3 @@ def _cogvideox_block(
         return ops.concat(m, (_gated(m, text, text_gate, text_fed), _gated(m, latents, gate, fed)))
 
     return block
-
-

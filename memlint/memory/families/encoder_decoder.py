@@ -161,14 +161,17 @@ def _speech_encoder(b: Builder, a: Architecture, style: Style, hidden: int, laye
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         m.sequence, m.mask, m.shared = length, None, []
-        x = m.new(m.batch * bins * 2 * length, table_itemsize)
-        x = ops.unary(m, ops.convolution(m, x, *convs[0], m.batch * hidden * 2 * length))
-        x = ops.unary(m, ops.convolution(m, x, *convs[1], m.batch * hidden * length))
+        features[:] = [m.new(m.batch * bins * 2 * length, table_itemsize)]
+        x = ops.convolution(m, features[0], *convs[0], m.batch * hidden * 2 * length)
         if m.input_grads and x.node is None:
-            x = m.tape.leaf(x)
+            x = m.tape.leaf(x)  # the encoder's `get_input_embeddings` is the first convolution
+        x = ops.unary(m, x)
+        x = ops.unary(m, ops.convolution(m, x, *convs[1], m.batch * hidden * length))
         x = ops.add(m, x, ops.embedding(m, places, hidden, length, m.new(length, INT64), inputs=False))
         return ops.dropout(m, x, dropout)
 
+    features: list[Tensor] = []
+    """The spectrograms, which the batch holds as long as the step lasts."""
     table_itemsize = b.setup.weight_itemsize
     return Stage(embed, blocks, final)
 
@@ -192,13 +195,27 @@ def _block(b: Builder, a: Architecture, style: Style, decodes: bool, source: int
 
         def mixed(m: Machine, x: Tensor, other: Tensor | None) -> Tensor:
             keys = source if other is not None else m.sequence
-            shape = Shape(m.batch, m.sequence, keys, heads, heads, head_dim, head_dim, drop, causal=decodes and other is None,
-                          float32_softmax=False)
+            shape = Shape(
+                m.batch,
+                m.sequence,
+                keys,
+                heads,
+                heads,
+                head_dim,
+                head_dim,
+                drop,
+                causal=decodes and other is None,
+                float32_softmax=False,
+                head_major=style.speech,
+                kv_head_major=style.speech,
+            )
             states = other if other is not None else x
             kept = m.mask
             if other is not None:
                 m.mask = m.shared[0] if m.shared else None
-            result = attend(m, apply(m, q, x), apply(m, k, states), apply(m, v, states), shape)
+            query, key, value = (_heads(m, style, apply(m, p, y), p is q) for p, y in ((q, x), (k, states), (v, states)))
+            result = attend(m, query, key, value, shape)
+            del query, key, value
             m.mask = kept
             return ops.dropout(m, apply(m, out, result), dropout)
 
@@ -225,6 +242,13 @@ def _block(b: Builder, a: Architecture, style: Style, decodes: bool, source: int
         return norm(m, ops.add(m, x, _feed_forward(m, x, fc1, fc2, act, inner_dropout, dropout)))
 
     return block
+
+
+def _heads(m: Machine, style: Style, x: Tensor, scaled: bool) -> Tensor:
+    """Whisper scales queries itself and lays all three out head by head (`.transpose(1, 2).contiguous()`)."""
+    if not style.speech:
+        return x
+    return ops.copy(m, ops.scale(m, x) if scaled else x)
 
 
 def _feed_forward(m: Machine, x: Tensor, fc1: Linear, fc2: Linear, act: str, inner_dropout: float, dropout: float) -> Tensor:

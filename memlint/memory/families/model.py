@@ -16,7 +16,10 @@ class Stage:
     """A stack of blocks. `context` of a block is the previous stage's result (an encoder's output, image features)."""
 
     def __init__(
-        self, embed: Callable[[Machine, Tensor | None], Tensor], blocks: list[Block], finish: Callable[[Machine, Tensor], Tensor]
+        self,
+        embed: Callable[[Machine, Tensor | None], Tensor],
+        blocks: list[Block],
+        finish: Callable[[Machine, Tensor], Tensor],
     ) -> None:
         self.embed = embed
         self.blocks = blocks
@@ -36,6 +39,8 @@ class Model:
         causal: bool = True,
         upcasts: bool = True,
         loss: Callable[[Machine, Tensor], Tensor] | None = None,
+        reads_all: bool = False,
+        names_embedding: bool = True,
     ) -> None:
         self.stages = stages
         self.head = head
@@ -50,4 +55,8 @@ class Model:
         """The model's loss copies the logits to float32 (`ForCausalLMLoss`, `ForMaskedLMLoss`)."""
         self.loss = loss
         """The loss on the last states where it is none over classes (a diffusion model's)."""
+        self.reads_all = reads_all
+        """A classifier's head takes all positions, not the first one's states."""
+        self.names_embedding = names_embedding
+        """A local variable (`inputs_embeds`, `embedding_output`) holds the embedding's result until the stack has run (transformers)."""
         self.extras: dict[str, int] = {}

@@ -104,6 +104,8 @@ def activation(m: Machine, x: Tensor, name: str) -> Tensor:
     """`ACT2FN[name]`: one kernel, or the formula of its parts for the old GELU approximations."""
     if name in ("gelu_new", "gelu_fast", "bloom_gelu"):
         return gelu_new(m, x)
+    if name == "quick_gelu":  # `QuickGELUActivation`: x * sigmoid(1.702 * x)
+        return ops.mul(m, x, ops.unary(m, ops.scale(m, x), keeps="output"))
     if name in ("relu2", "relu_squared"):
         return ops.power(m, ops.unary(m, x, keeps="output"))
     if name in ("relu", "tanh", "sigmoid"):
@@ -164,5 +166,7 @@ def fused_swiglu(m: Machine, gate: Tensor, up: Tensor) -> Tensor:
 
 
 def mlp(m: Machine, x: Tensor, up: Linear, down: Linear, act: str) -> Tensor:
-    """`down(act(up(x)))`."""
-    return apply(m, down, activation(m, apply(m, up, x), act))
+    """`down(act(up(x)))`: the input stays an argument of the module, the results follow one another under one name."""
+    inner = apply(m, up, x)
+    inner = activation(m, inner, act)
+    return apply(m, down, inner)

@@ -1,4 +1,4 @@
-"""Vision transformers: image classifiers and the towers of vision-language models.
+"""Vision transformers: the towers of image classifiers, dual encoders and vision-language models.
 
 Read in transformers 5.24 `models/<type>/modeling_<type>.py`: ViT, DeiT, DINOv2, BEiT, CLIP, SigLIP, Pixtral, InternVL and the Qwen-VL line.
 """
@@ -11,11 +11,11 @@ from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
-from memlint.memory.families.model import Block, Model, Stage
+from memlint.memory.families.model import Block
+from memlint.memory.families.pooling import pooling_head
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Parameter, Tensor
-from memlint.models.architecture import Architecture
 from memlint.typed import Any, NamedTuple
 
 Norm = Callable[[Machine, Tensor], Tensor]
@@ -43,8 +43,8 @@ class Style(NamedTuple):
     """A normalisation behind the last block."""
     frames: int = 1
     """Frames that one patch spans."""
-    head: bool = False
-    """Attention pooling behind the tower (SigLIP)."""
+    pools: str = ""
+    """How one vector is made of an image: first (the first position, normalised: CLIP), attention (SigLIP), or not at all."""
     mask_token: bool = False
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax."""
@@ -58,8 +58,8 @@ STYLES = {
     "dinov2": Style(scales=True, mask_token=True, float32_softmax=False),
     "beit": Style(scales=True, key_bias=False),
     "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
-                               norm_before=True),
-    "siglip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table", head=True),
+                               norm_before=True, pools="first"),
+    "siglip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table", pools="attention"),
     "idefics3_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table"),
     "smolvlm_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table"),
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
@@ -90,6 +90,11 @@ class Tower:
         self.finish = finish
         self.images = images
         self.patches = patches
+        self.causal: bool = False
+        self.masked: bool = False
+        """Its attention looks at the batch's padding mask."""
+        self.pooled: Norm = lambda m, x: x
+        """One vector for each image, from the last states."""
         self.tables: list[tuple[Tensor, Tensor]] = []
         self.pixels: Tensor | None = None
 
@@ -97,30 +102,6 @@ class Tower:
     def rows(self) -> int:
         """Tokens of all images."""
         return self.images * self.patches
-
-
-def build(b: Builder, a: Architecture, layers: int) -> Model:
-    """An image classifier."""
-    b.enter_layer(-1)
-    tower = tower_of(b, a.config, a.model_type, b.setup.media.image_size, layers, with_layers=True)
-    b.enter_layer(-1)
-    labels = b.setup.num_labels
-    averaged = a.model_type in ("dinov2", "dinov2_with_registers")
-    width = 2 * tower.hidden if averaged else tower.hidden
-    classifier = b.linear("classifier", width, labels, bias=True)
-
-    def embed(m: Machine, context: Tensor | None) -> Tensor:
-        tower.images, m.sequence, m.mask = m.batch, tower.patches, None
-        return tower.embed(m)
-
-    def classify(m: Machine, x: Tensor) -> Tensor:
-        first = ops.narrow(m, x, m.batch * tower.hidden)
-        if averaged:
-            first = ops.concat(m, (first, ops.sum_groups(m, x, m.batch * tower.hidden)))
-        del x
-        return apply(m, classifier, first)
-
-    return Model([Stage(embed, tower.blocks, tower.finish)], classify, None, tower.hidden, labels, causal=False)
 
 
 def described_tower(b: Builder, config: Mapping[str, Any]) -> None:
@@ -155,7 +136,9 @@ def _side(config: Mapping[str, Any], key: str, otherwise: int) -> int:
     return int(value[0] if isinstance(value, (list, tuple)) else value)
 
 
-def tower_of(b: Builder, config: Mapping[str, Any], kind: str, image_size: int, layers: int = 0, with_layers: bool = False) -> Tower:
+def tower_of(
+    b: Builder, config: Mapping[str, Any], kind: str, image_size: int, layers: int = 0, with_layers: bool = False
+) -> Tower:
     """Build the tower of a vision configuration; its blocks belong to no layer of the text model unless `with_layers`."""
     style = STYLES[kind]
     hidden = int(config.get("embed_dim" if kind == "qwen2_vl" else "hidden_size") or config.get("embed_dim") or 768)
@@ -176,17 +159,17 @@ def tower_of(b: Builder, config: Mapping[str, Any], kind: str, image_size: int, 
     grid = int(config.get("num_position_embeddings") or (own_size // patch) ** 2 + style.tokens)
     absolute = config.get("use_absolute_position_embeddings", kind != "beit")
     places = b.parameter("position_embedding", "embedding", (grid, hidden)) if style.positions != "rotary" and absolute else None
-    before = _norm(b, style, "pre_layrnorm", hidden) if style.norm_before else None
+    before = norm_of(b, style, "pre_layrnorm", hidden) if style.norm_before else None
     tower = Tower(hidden, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
     for index in range(depth):
         if with_layers:
             b.enter_layer(index)
-        tower.blocks.append(_block(b, config, style, tower))
+        tower.blocks.append(block_of(b, config, style, tower))
     if with_layers:
         b.enter_layer(-1)
-    after = _norm(b, style, "post_layernorm", hidden) if style.norm_after and not config.get("use_mean_pooling") else None
-    if style.head and config.get("vision_use_head", True):
-        _pooling_head(b, config, hidden)
+    after = norm_of(b, style, "post_layernorm", hidden) if style.norm_after and not config.get("use_mean_pooling") else None
+    if style.pools == "attention" and config.get("vision_use_head", True):
+        tower.pooled = pooling_head(b, config, tower)
     dropout = float(config.get("hidden_dropout_prob") or 0.0)
     heads = int(config.get("num_attention_heads") or config.get("num_heads") or 12)
 
@@ -207,8 +190,14 @@ def tower_of(b: Builder, config: Mapping[str, Any], kind: str, image_size: int, 
         x = ops.dropout(m, x, dropout)
         return before(m, x) if before is not None else x
 
+    def first(m: Machine, x: Tensor) -> Tensor:
+        assert after is not None
+        return after(m, ops.narrow(m, x, tower.images * hidden))
+
     tower.embed = embed
-    if after is not None:
+    if style.pools == "first":
+        tower.pooled = first
+    elif after is not None:
         tower.finish = after
     return tower
 
@@ -220,7 +209,7 @@ def _spread(m: Machine, token: Parameter, numel: int) -> Tensor:
     return m.tape.record(view, (token,), lambda g: (m.new(few, itemsize),))
 
 
-def _norm(b: Builder, style: Style, name: str, width: int) -> Norm:
+def norm_of(b: Builder, style: Style, name: str, width: int) -> Norm:
     weight = b.norm(name, width)
     if style.rms:
         return lambda m, x: parts.rms_norm(m, x, weight, width)
@@ -228,20 +217,7 @@ def _norm(b: Builder, style: Style, name: str, width: int) -> Norm:
     return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
 
 
-def _pooling_head(b: Builder, config: Mapping[str, Any], hidden: int) -> None:
-    """`SiglipMultiheadAttentionPoolingHead`: there, but its result is not used by the models above it."""
-    inner = int(config.get("intermediate_size") or 4 * hidden)
-    b.parameter("probe", "token", (hidden,))
-    b.parameter("in_proj_weight", "attention", (3 * hidden, hidden))
-    b.vector("in_proj_bias", 3 * hidden)
-    b.linear("out_proj", hidden, hidden, bias=True)
-    b.norm("layernorm", hidden)
-    b.vector("layernorm.bias", hidden)
-    b.linear("fc1", hidden, inner, bias=True)
-    b.linear("fc2", inner, hidden, bias=True)
-
-
-def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) -> Block:
+def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) -> Block:
     """Pre-norm attention and MLP."""
     hidden = tower.hidden
     heads = int(config.get("num_attention_heads") or config.get("num_heads") or 12)
@@ -255,7 +231,8 @@ def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) ->
     qkv_bias = style.qkv_bias and bool(config.get("qkv_bias", config.get("attention_bias", True)))
     drop = float(config.get("attention_dropout") or config.get("attention_probs_dropout_prob") or 0.0)
     dropout = float(config.get("hidden_dropout_prob") or 0.0)
-    first = _norm(b, style, "layer_norm1", hidden)
+    path = float(config.get("drop_path_rate") or 0.0) if tower.blocks else 0.0  # rises from none at the first block
+    first = norm_of(b, style, "layer_norm1", hidden)
     b.parent = "attn"
     if fused:
         qkv = [b.linear(qkv_names[0], hidden, 3 * hidden, qkv_bias)]
@@ -263,7 +240,7 @@ def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) ->
         qkv = [b.linear(n, hidden, hidden, qkv_bias and (style.key_bias or n != "k_proj")) for n in qkv_names]
     out = b.linear(out_name, hidden, hidden, style.out_bias)
     scales = [b.vector(f"layer_scale{i}", hidden, "scale") for i in (1, 2)] if style.scales else []
-    second = _norm(b, style, "layer_norm2", hidden)
+    second = norm_of(b, style, "layer_norm2", hidden)
     b.parent = "mlp"
     mlp = [b.linear(n, hidden, inner, style.mlp_bias) for n in mlp_names[:-1]]
     down = b.linear(mlp_names[-1], inner, hidden, style.mlp_bias)
@@ -277,9 +254,21 @@ def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) ->
         if style.positions in ("rotary", "both"):
             q, k = (_turned(m, t, tower) for t in (q, k))
         head_dim = hidden // heads
-        shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, drop, causal=False,
-                      float32_softmax=style.float32_softmax)
-        kept, m.mask = m.mask, None
+        shape = Shape(
+            tower.images,
+            tower.patches,
+            tower.patches,
+            heads,
+            heads,
+            head_dim,
+            head_dim,
+            drop,
+            causal=tower.causal,
+            float32_softmax=style.float32_softmax,
+        )
+        kept = m.mask
+        if not tower.masked:
+            m.mask = None
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
         del q, k, v
@@ -291,14 +280,17 @@ def _block(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) ->
         return parts.mlp(m, x, mlp[0], down, act)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        mixed = ops.dropout(m, attention(m, first(m, x)), dropout)
+        residual = x
+        x = attention(m, first(m, x))
+        x = ops.dropout(m, x, dropout)
         if scales:
-            mixed = ops.mul(m, mixed, scales[0])
-        x = ops.add(m, mixed, x)
-        fed = ops.dropout(m, feed_forward(m, second(m, x)), dropout)
+            x = ops.mul(m, x, scales[0])
+        x = residual = ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
+        x = feed_forward(m, second(m, x))
+        x = ops.dropout(m, x, dropout)
         if scales:
-            fed = ops.mul(m, fed, scales[1])
-        return ops.add(m, fed, x)
+            x = ops.mul(m, x, scales[1])
+        return ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
 
     return block
 

@@ -1,0 +1,139 @@
+"""The arguments of a model's forward call, by head: tokens, images, spectrograms, sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .family import BATCH, SEQUENCE, Family
+from .regime import Regime
+
+Given = dict[str, Any]
+
+
+class _Bounds(list[int]):
+    """Where the images of a batch begin, as the Qwen-VL towers read it: they need values, which a fake tensor does not have."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return _Bounds(found) if isinstance(index, slice) else found
+
+    def __sub__(self, other: list[int]) -> _Bounds:
+        return _Bounds(a - b for a, b in zip(self, other, strict=True))
+
+    def tolist(self) -> list[int]:
+        return list(self)
+
+
+def inputs(family: Family, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> Given:
+    """The arguments of the forward call, on the current device."""
+    return HEADS.get(family.head, _tokens)(family, regime, batch, sequence)
+
+
+def _tokens(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    ids = torch.zeros(batch, sequence, dtype=torch.long)
+    given: Given = {"input_ids": ids, "labels": ids.clone()}
+    if family.head == "causal_lm":
+        given["use_cache"] = False
+    if family.head == "sequence_classification":
+        given["labels"] = torch.zeros(batch, dtype=torch.long)
+    if regime.mask:
+        given["attention_mask"] = torch.ones(batch, sequence, dtype=torch.long)
+    return given
+
+
+def _pixels(config: Any, regime: Regime, images: int) -> torch.Tensor:
+    side = config["image_size"]
+    return torch.zeros(images, 3, side, side, dtype=getattr(torch, regime.weights))
+
+
+def _image(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    pixels = _pixels(family.config.get("vision_config", family.config), regime, batch)
+    return {"pixel_values": pixels, "labels": torch.zeros(batch, dtype=torch.long)}
+
+
+def _pair(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    given = _tokens(family, regime, batch, sequence)
+    del given["labels"]
+    return {**given, "pixel_values": _pixels(family.config["vision_config"], regime, batch), "return_loss": True}
+
+
+def _speech(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    """Whisper: a spectrogram of full length and the text."""
+    bins, frames = family.config["num_mel_bins"], 2 * family.config["max_source_positions"]
+    features = torch.zeros(batch, bins, frames, dtype=getattr(torch, regime.weights))
+    return {"input_features": features, "labels": torch.zeros(batch, sequence, dtype=torch.long)}
+
+
+def _wave(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    """A sound that the convolutions turn into `sequence` frames."""
+    samples = sequence
+    for kernel, stride in reversed(list(zip(family.config["conv_kernel"], family.config["conv_stride"], strict=True))):
+        samples = (samples - 1) * stride + kernel
+    given: Given = {
+        "input_values": torch.zeros(batch, samples, dtype=getattr(torch, regime.weights)),
+        "labels": torch.zeros(batch, dtype=torch.long),
+    }
+    if regime.mask:
+        given["attention_mask"] = torch.ones(batch, samples, dtype=torch.long)
+    return given
+
+
+def _images_in_text(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    """One image in each sample of text."""
+    given = _tokens(family, regime, batch, sequence)
+    given["use_cache"] = False
+    vision = family.config["vision_config"]
+    if family.model_type.startswith("qwen"):
+        return {**given, **_patches(vision, regime, batch, sequence, family.image_size)}
+    if family.model_type == "gemma3":
+        given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
+    if family.model_type == "paligemma":
+        given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
+    return {**given, "pixel_values": _pixels(vision, regime, batch)}
+
+
+def _patches(vision: Any, regime: Regime, batch: int, sequence: int, side: int) -> Given:
+    """Qwen-VL: the patches of all images in one row, and what its tower would read off their sizes."""
+    across, merge = side // vision["patch_size"], vision["spatial_merge_size"]
+    each = across * across
+    width = 3 * vision["temporal_patch_size"] * vision["patch_size"] ** 2
+    given: Given = {
+        "pixel_values": torch.zeros(batch * each, width, dtype=getattr(torch, regime.weights)),
+        "image_grid_thw": _Grid(batch, each // merge**2),
+        "position_ids": torch.zeros(3, batch, sequence, dtype=torch.long),
+        "image_position_ids": torch.zeros(batch * each, 2, dtype=torch.long),
+        "image_cu_seqlens": _Bounds(i * each for i in range(batch + 1)),
+    }
+    if "window_size" in vision:
+        window = vision["window_size"] // vision["patch_size"]
+        assert across % window == 0
+        given["image_window_index"] = torch.zeros(batch * each // merge**2, dtype=torch.long)
+        given["image_cu_window_seqlens"] = _Bounds(i * window**2 for i in range(batch * each // window**2 + 1))
+    return given
+
+
+class _Grid:
+    """`image_grid_thw`, of which only the tokens of each image are read."""
+
+    def __init__(self, images: int, tokens: int) -> None:
+        self.images, self.tokens = images, tokens
+
+    def prod(self, dim: int) -> _Bounds:
+        return _Counts([self.tokens] * self.images)
+
+
+class _Counts(_Bounds):
+    def __floordiv__(self, by: int) -> _Bounds:
+        return self
+
+
+HEADS: dict[str, Callable[[Family, Regime, int, int], Given]] = {
+    "image_classification": _image,
+    "contrastive": _pair,
+    "speech_seq2seq": _speech,
+    "audio_classification": _wave,
+    "image_text_to_text": _images_in_text,
+}
