@@ -143,10 +143,13 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     allocated = peak + replayed.slack
     reserved = max(replayed.reserved, allocated)
     required = reserved
+    room = gpu.capacity_bytes - gpu.context_bytes if gpu is not None else 0
     if setup.expandable_segments:
         required = allocated
-    elif gpu is not None and allocated < gpu.capacity_bytes - gpu.context_bytes < reserved * 1.1:
+    elif allocated < room < reserved * 1.1:
         required = allocator.smallest_capacity(events, allocated, reserved)
+        if required <= room < reserved:  # the cache gives back what the card does not have
+            reserved = allocator.replay(events, room).reserved
     elif reserved > allocated:
         required = (allocated + reserved) // 2
     required = max(required, *(p.total for p in peaks if p.phase == "load"), 0)

@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
     """Peak memory of one rank's GPU, per process.
 
     `allocated` is what live blocks hold at the peak, `required` the smallest allocator capacity with which a step still
-    completes (the line that decides a verdict), `reserved` what the caching allocator holds when it is not short, `device`
+    completes (the line that decides a verdict), `reserved` what the caching allocator holds (on the card, where it suffices), `device`
     the reserved bytes plus the CUDA context (what nvidia-smi shows).
     """
 

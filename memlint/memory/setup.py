@@ -275,7 +275,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         logits=str(logits),
         loss_kernel=str(facts.get("loss.kernel", "triton_ce" if stack.framework in FUSED_CROSS_ENTROPY else "torch_ce")),
         loss_upcast=bool(
-            facts.get("loss.upcast_fp32", _upcasts(architecture, stack) and facts.get("loss.kernel", "") != "te_fused_ce")
+            facts.get("loss.upcast_fp32", _upcasts(architecture, stack) and facts.get("loss.kernel", "") not in UNCAST)
         ),
         loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
         loss_chunks=int(facts.get("loss.num_chunks", 8 if logits == "chunked" else 0) or 0),
@@ -338,6 +338,10 @@ PACKS_PAIRS = {"ms_swift", "ms-swift"}
 FUSED_CROSS_ENTROPY = {"llm-foundry"}
 """Frameworks whose default loss is flash-attn's fused cross entropy (llm-foundry 0.22 `models/mpt/modeling_mpt.py`,
 `loss_fn: fused_crossentropy`): logits in the dtype they come in, their gradient in place."""
+
+UNCAST = {"te_fused_ce", "unsloth_ce"}
+"""Kernels that get the logits as the head makes them (Unsloth 2024.8 and later, `models/llama.py` `CausalLM_fast_forward`; Megatron-LM
+0.15 with Transformer Engine's cross entropy)."""
 
 NO_UPCAST = {"qwen", "chatglm", "mpt", "baichuan"}
 """Models whose own loss does not copy the logits to float32: remote code (hub `modeling_qwen.py`, `modeling_chatglm.py`) and MPT before

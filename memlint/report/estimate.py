@@ -179,7 +179,7 @@ def _four_numbers(estimate: Estimate) -> list[tuple[str, Interval, str]]:
     return [
         ("allocated", estimate.allocated, "live tensors at the peak"),
         ("required", estimate.required, "the least with which a step completes"),
-        ("reserved", estimate.reserved, "held by the caching allocator when it is not short"),
+        ("reserved", estimate.reserved, "held by the caching allocator"),
         ("device", estimate.device, "with the CUDA context: what nvidia-smi shows"),
     ]
 
@@ -196,6 +196,8 @@ def _verdict_lines(answer: Answer, style: Style) -> list[str]:
             f"  {style.bold('Verdict')}: {verdict_words(assessment.verdict, style)}: {interval(amount, style)} needed, "
             f"{size(gpu.capacity_bytes)} usable on {gpu.name}"
         )
+        if assessment.why_not:
+            lines.append(f"    {plain(assessment.why_not)}")
         if answer.micro_batch is not None:
             what = f"micro-batch {answer.micro_batch}" if answer.micro_batch else "not even a micro-batch of 1"
             lines.append(f"    largest that fits: {what}, all else as it is")
@@ -230,7 +232,7 @@ def _run_markdown(answer: Answer) -> str:
         verdict = verdict_words(assessment.verdict, style)
         lines += [
             f"**{verdict.capitalize()}** {markdown(assessment.gpu.name)}: {interval(amount, style)} needed, "
-            f"{size(assessment.gpu.capacity_bytes)} usable.",
+            f"{size(assessment.gpu.capacity_bytes)} usable. {markdown(assessment.why_not)}".rstrip(),
             "",
         ]
     lines += ["| Component | At the peak |", "|---|---:|"]
