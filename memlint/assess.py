@@ -61,10 +61,12 @@ class Assessment(NamedTuple):
 
     @property
     def sharding_guessed(self) -> bool:
-        """True when the estimate is for one GPU only because nothing says over how many the job is sharded."""
+        """True when whole copies are assumed of a job on several GPUs, or one GPU, only because nothing says how it is sharded."""
         from memlint.memory.scenarios import open_ranks
 
-        return open_ranks(self.run)
+        gpus = self.run.value("parallel.gpus")
+        several = isinstance(gpus, int) and gpus > 1
+        return open_ranks(self.run) or (several and self.run.value("parallel.strategy") is None)
 
     @property
     def needed(self) -> Interval | None:
@@ -194,7 +196,7 @@ def _undecided(run: TrainingRun, architecture: Architecture) -> str:
     from memlint.memory.scenarios import open_length, open_ranks
 
     if open_ranks(run):
-        return "the job is sharded, nothing says over how many GPUs, and that decides: name them with --gpus"
+        return "how the job is sharded over how many GPUs decides: say it with --gpus N and `--set parallel.strategy=...`"
     if open_length(run, architecture):
         return "batch.sequence_length is not known, and it decides: set it with `--set batch.sequence_length=N`"
     return ""

@@ -104,8 +104,8 @@ def report(
             stream.write(render(name, result, for_stream(stream)))
 
 
-SHOW_EDITS = ("sarif", "rdjson")
-"""Formats that carry the edits themselves, so that a service can offer them."""
+SHOW_EDITS = ("full", "sarif", "rdjson")
+"""Formats that carry the edits themselves, so that a service can offer them, or say that memlint can make them."""
 
 SHOW_EFFECTS = ("full", "json", "jsonl", "markdown", "sarif")
 """Formats that say what a fix would do to the memory; the others need no further estimates."""

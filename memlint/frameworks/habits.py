@@ -209,13 +209,13 @@ def _loads(tree: ast.Module) -> Found:
             load = loads.pop(id(inner), None) or (bound.get(inner.id) if isinstance(inner, ast.Name) else None)
             if load is not None:
                 bound = {name: other for name, other in bound.items() if other is not load}
-                message = "the checkpoint is loaded onto the GPU it was saved from, beside the model: map_location='cpu'"
+                message = "a checkpoint that was saved from a GPU is loaded back onto it, beside the model: map_location='cpu'"
                 yield "checkpoint-loaded-on-gpu", message, load
 
 
 def _to_saved_device(call: ast.Call) -> bool:
-    """No map_location: storages go where they were."""
-    return len(call.args) == 1 and not any(keyword.arg in ("map_location", None) for keyword in call.keywords)
+    """No map_location: storages go where they were. (Nobody maps a file that is not for the CPU.)"""
+    return len(call.args) == 1 and not any(keyword.arg in ("map_location", "mmap", None) for keyword in call.keywords)
 
 
 # Models per round, models on the first GPU

@@ -15,6 +15,13 @@ from memlint.typed import Any
 MOST = 16
 """Combinations looked at; beyond that the first ones bound the estimate."""
 
+MANY = 1024
+"""GPUs of a job that is larger than any that is not named."""
+
+SHARDED = ("fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron")
+SHARDED_BY_LAUNCH = ("torchtune", "open_instruct", "verl", "torchtitan", "nemo", "megatron")
+"""Frameworks whose configs do not say how a job is sharded: the launch line, or the recipe that it names, does."""
+
 
 def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> list[TrainingRun]:
     """Every combination of choices, the expected one (first choices, the card's own branch) first.
@@ -33,7 +40,7 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
     run = run.with_facts(decided) if decided else run
     options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
     options += _references(run)
-    options += _lengths(run, architecture)
+    options += _lengths(run, architecture) + _ranks(run)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
@@ -53,6 +60,12 @@ def bounded_over(variants: list[TrainingRun]) -> list[str]:
             continue
         if key == "framework.versions":
             sentences.append(PACKED_EXPERTS)
+        elif key == "parallel.gpus" and "None" in values:
+            sentences.append(
+                "nothing says over how many GPUs the job is sharded: the estimate is for one, its low end for very many"
+            )
+        elif key == "parallel.strategy" and "None" in values:
+            sentences.append("the launch says how the job is sharded, and it is not known: the low end is for FSDP")
         elif key == "batch.sequence_length" and "None" in values:
             continue  # `setup` says what it takes
         else:
@@ -113,11 +126,30 @@ def _experts(run: TrainingRun, architecture: Architecture) -> list[list[dict[str
 
 def _lengths(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:
     """Texts whose length nothing states: up to the model's limit, which is what is expected, and as short as a text can be."""
+    return [[{}, {"batch.sequence_length": 1}]] if open_length(run, architecture) else []
+
+
+def open_length(run: TrainingRun, architecture: Architecture) -> bool:
+    """True when nothing states how long the texts are that a model is trained on."""
     stated = any(_known(run, key) for key in ("batch.sequence_length", "batch.sequence_length_max"))
     media = media_of(run.value)
-    if stated or media.latent_tokens + media.text_tokens or not architecture.max_positions:
+    return not stated and not media.latent_tokens + media.text_tokens and bool(architecture.max_positions)
+
+
+def _ranks(run: TrainingRun) -> list[list[dict[str, Any]]]:
+    """A job that is sharded as nothing states: not at all, or over so many GPUs that a share of the model is nothing."""
+    if not open_ranks(run):
         return []
-    return [[{}, {"batch.sequence_length": 1}]]
+    gpus, strategy = run.value("parallel.gpus"), run.value("parallel.strategy")
+    return [[{}, {"parallel.gpus": gpus or MANY, "parallel.strategy": strategy or "fsdp2"}]]
+
+
+def open_ranks(run: TrainingRun) -> bool:
+    """True when a job is sharded and nothing states over how many GPUs, or when its launch decides and is not known."""
+    strategy, gpus = run.value("parallel.strategy"), run.value("parallel.gpus")
+    if strategy is None and run.value("framework.name") in SHARDED_BY_LAUNCH:
+        return bool(gpus != 1)
+    return gpus is None and strategy in SHARDED
 
 
 def _unknown(run: TrainingRun, key: str) -> bool:

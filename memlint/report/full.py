@@ -12,10 +12,11 @@ from memlint.report.text import plain, plural, size
 from memlint.rules.finding import Confidence, Finding, Safety, Severity
 
 HOW = {
-    Safety.SAFE: "memlint --fix applies it",
-    Safety.UNSAFE: "changes the training; memlint --unsafe-fixes applies it",
-    Safety.SUGGEST: "for you to decide",
+    Safety.SAFE: ("memlint --fix applies it", "to be made by hand"),
+    Safety.UNSAFE: ("changes the training; memlint --unsafe-fixes applies it", "changes the training; to be made by hand"),
+    Safety.SUGGEST: ("for you to decide", "for you to decide"),
 }
+"""Who makes a fix: where memlint can write it, and where it cannot."""
 
 
 def render(result: CheckResult, style: Style) -> str:
@@ -46,7 +47,9 @@ def _finding(finding: Finding, result: CheckResult, style: Style) -> Iterator[st
         yield from (f"{gutter}    {row}" for row in component_rows(assessment.estimate, style))
         yield f"{note}{style.bold('plan')}: memlint estimate {plain(assessment.run.path)}"
     for remedy in result.remedies_of(finding):
-        yield f"{note}{style.bold('fix')}: {plain(remedy.fix.title)}{_effect(remedy, style)} ({HOW[remedy.fix.safety]})"
+        written, by_hand = HOW[remedy.fix.safety]
+        how = written if remedy.edits else by_hand
+        yield f"{note}{style.bold('fix')}: {plain(remedy.fix.title)}{_effect(remedy, style)} ({how})"
     yield f"{note}{style.bold('help')}: memlint rule {finding.code}"
 
 

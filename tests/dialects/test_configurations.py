@@ -363,6 +363,10 @@ def test_ms_swift_defaults_and_presets() -> None:
     assert values(run, *keys) == (1, True, 32, "bf16-mixed", "zero3", "cpu")
     assert not run.facts["batch.sequence_length"].known
     assert not run.facts["batch.gradient_accumulation_steps"].known
+    assert "parallel.reduce_bucket_size" not in run.facts  # "auto" in swift/config/zero3_offload.json
+    assert run.value("parallel.gather_weights_on_save") is True
+    smaller = facts_of("ms_swift", model="a/b", deepspeed="zero2")
+    assert smaller["parallel.reduce_bucket_size"] == 200_000_000  # swift/config/zero2.json; DeepSpeed's own is 500 million
 
 
 def test_ms_swift_megatron() -> None:

@@ -25,7 +25,6 @@ WITHOUT_TARGET = {
     # fp16=True with weights loaded in float16: the scaler refuses them, as the corpus notes say.
     ("crlf-bom", "MEM023"),
     # lora_modules_to_save: [embed_tokens, lm_head] of Llama 3: 525 million parameters each.
-    ("axolotl-llama-3-lora-8b", "MEM054"),
     ("openinstruct-dpo-duplicate-keys", "MEM130"),
 }
 """Findings when no target card is named."""
