@@ -56,28 +56,35 @@ class NotUniform(Exception):
     """The middle layers do not allocate alike; simulate all of them."""
 
 
-class _Allocate(NamedTuple):
-    size: int
-    component: str
-    stream: int
-
-
-class _Free(NamedTuple):
-    """`layer` of the block's owner: relative to the freeing layer, or absolute where one of the two is no layer."""
-
-    phase: str
-    layer: int
-    relative: bool
-    ordinal: int
-
-
 class _Run:
-    """Consecutive segments of one phase and layer."""
+    """Consecutive segments of one phase and layer, in columns, so that a repetition of a layer copies them whole.
 
-    def __init__(self, phase: str, layer: int, steps: list[_Allocate | _Free]) -> None:
+    `order` are the events: which of the blocks made here (`sizes`, `components`, `streams` by place), then of those freed. `frees` are
+    ordinals by owner: its phase, its layer, and whether that is relative to the freeing layer (absolute where one of the two is none).
+    """
+
+    def __init__(self, phase: str, layer: int) -> None:
         self.phase = phase
         self.layer = layer
-        self.steps = steps
+        self.sizes: list[int] = []
+        self.components: list[str] = []
+        self.streams: dict[int, int] = {}
+        self.frees: dict[tuple[str, int, bool], list[int]] = defaultdict(list)
+        self.events: list[int | tuple[list[int], int]] = []
+        """The place of a block made here, or of a free in its list of `frees`."""
+
+    def order(self) -> list[int]:
+        """Each event as a place in: the blocks made here, then the freed ones, list after list."""
+        begins: dict[int, int] = {}
+        begin = len(self.sizes)
+        for ordinals in self.frees.values():
+            begins[id(ordinals)] = begin
+            begin += len(ordinals)
+        return [event if isinstance(event, int) else begins[id(event[0])] + event[1] for event in self.events]
+
+    def is_like(self, other: _Run) -> bool:
+        """Whether both allocate and free in the same order."""
+        return [isinstance(event, int) for event in self.events] == [isinstance(event, int) for event in other.events]
 
 
 def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
@@ -93,34 +100,36 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     streams: dict[int, int] = {}
     names: dict[str, dict[int, list[int]]] = {phase: defaultdict(list) for phase in counts}
     marks: dict[str, int] = {}
-    repeated = _repeated(runs)
+    repeated = _repeated(runs) if extra else {}
     for position, run in enumerate(runs):
         copies, downwards = range(1), run.phase.endswith("backward")
         if extra and run.layer == MIDDLE:
             copies = range(extra, -1, -1) if downwards else range(extra + 1)
         marks.setdefault(run.phase, len(stream))
         phases.append((len(stream), run.phase))
-        for copy in copies:
+        steps, order = run, run.order()
+        for number, copy in enumerate(copies):
+            if number == 1:
+                steps = repeated.get(position, run)
+                order = steps.order()
             layer = _placed(run.layer, copy, extra)
-            own = names[run.phase][layer]
-            first = copy == (extra if downwards else 0)
-            for step in run.steps if first else repeated.get(position, run.steps):
-                if isinstance(step, _Allocate):
-                    ident = len(sizes)
-                    own.append(ident)
-                    stream.append(ident)
-                    sizes.append(step.size)
-                    components.append(step.component)
-                    if step.stream:
-                        streams[ident] = step.stream
-                else:
-                    owner = layer + step.layer if step.relative else _placed(step.layer, 0, extra)
-                    blocks = names[step.phase][owner]
-                    ident = blocks[step.ordinal] if step.ordinal < len(blocks) else 0
-                    if not ident:  # a repeated layer would free what its owner does not hold, or no longer holds
-                        raise NotUniform
-                    blocks[step.ordinal] = 0
-                    stream.append(-ident)
+            made = range(len(sizes), len(sizes) + len(steps.sizes))
+            names[run.phase][layer] += made
+            sizes += steps.sizes
+            components += steps.components
+            for place, number_of_stream in steps.streams.items():
+                streams[made[place]] = number_of_stream
+            blocks = [*made]
+            try:
+                for (phase, owner, relative), ordinals in steps.frees.items():
+                    held = names[phase][layer + owner if relative else _placed(owner, 0, extra)]
+                    blocks += [-held[ordinal] for ordinal in ordinals]
+            except IndexError:  # a repeated layer would free what its owner does not hold
+                raise NotUniform from None
+            stream += [blocks[place] for place in order]
+    freed = [event for event in stream if event < 0]
+    if len(set(freed)) < len(freed):  # ... or no longer holds
+        raise NotUniform
     begins = marks.get("accumulated", marks.get("forward", len(stream)))
     first = any(run.phase.startswith(FIRST) for run in runs)
     return Events(
@@ -128,22 +137,22 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     )
 
 
-def _repeated(runs: list[_Run]) -> dict[int, list[_Allocate | _Free]]:
-    """What the later copies of the middle layer do: its successor's steps, whose references reach back over middle layers only.
+def _repeated(runs: list[_Run]) -> dict[int, _Run]:
+    """What the later copies of the middle layer do: what its successor does, whose references reach back over middle layers only.
 
     The first copy follows on the simulated layers before it, which may hold more or fewer blocks than the middle ones.
     """
     places: dict[tuple[str, int], list[int]] = defaultdict(list)
     for position, run in enumerate(runs):
         places[run.phase, run.layer].append(position)
-    found: dict[int, list[_Allocate | _Free]] = {}
+    found: dict[int, _Run] = {}
     for (phase, layer), positions in places.items():
         if layer != MIDDLE:
             continue
         successors = places.get((phase, MIDDLE - 1 if phase.endswith("backward") else MIDDLE + 1), [])
         for position, successor in zip(positions, successors, strict=False):
-            if [type(step) for step in runs[position].steps] == [type(step) for step in runs[successor].steps]:
-                found[position] = runs[successor].steps
+            if runs[position].is_like(runs[successor]):
+                found[position] = runs[successor]
     return found
 
 
@@ -165,17 +174,24 @@ def _decode(ledger: Ledger) -> tuple[list[_Run], dict[str, dict[int, int]]]:
         if begin == bounds[index + 1]:
             continue
         if not runs or (runs[-1].phase, runs[-1].layer) != (phase, layer):
-            runs.append(_Run(phase, layer, []))
-        steps = runs[-1].steps
+            runs.append(_Run(phase, layer))
+        run = runs[-1]
         for event in ledger.events[begin : bounds[index + 1]]:
             if event > 0:
                 born[event] = (phase, layer, seen[layer])
                 seen[layer] += 1
-                steps.append(_Allocate(ledger.sizes[event], ledger.components[event], ledger.streams.get(event, 0)))
+                place = len(run.sizes)
+                run.events.append(place)
+                run.sizes.append(ledger.sizes[event])
+                run.components.append(ledger.components[event])
+                if event in ledger.streams:
+                    run.streams[place] = ledger.streams[event]
             else:
                 since, owner, ordinal = born[-event]
                 relative = layer >= 0 and owner >= 0
-                steps.append(_Free(since, owner - layer if relative else owner, relative, ordinal))
+                ordinals = run.frees[since, owner - layer if relative else owner, relative]
+                run.events.append((ordinals, len(ordinals)))
+                ordinals.append(ordinal)
     return runs, counts
 
 
