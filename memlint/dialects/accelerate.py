@@ -71,6 +71,8 @@ def launcher_facts(native: Native, context: Context | None = None) -> Facts:
         size = given(native, f"parallelism_config.parallelism_config_{name}", f"parallelism_config_{name}")
         if size is not None and not (key in result and size.value == 1):
             result[key] = derive(integer, size)
+            if name == "sp_size":  # DeepSpeed's Ulysses
+                result["parallel.context_comm"] = derive(lambda _: "a2a", size)
     steps = given(native, "gradient_accumulation_steps")
     if steps is not None and steps.value != "auto" and kind is not None and kind.value != "DEEPSPEED":
         result["batch.gradient_accumulation_steps"] = derive(integer, steps)

@@ -197,20 +197,29 @@ def _parallel(native: Native, held: Fact, computed: Fact, setting: Any) -> Facts
     offload = setting("training.enable_cpu_offload", "none", lambda on: "cpu" if boolean(on) else "none")
     result |= {"parallel.offload_params": offload, "parallel.offload_optimizer": offload}
     if staged and "training.num_tokens_per_microbatch_per_dp_rank" not in native:
-        cut = degree("pipeline_parallel_microbatch_size") or default(1, NOTE)
-        rows = _batch(native, setting)["batch.micro_batch_size"]
-        result["parallel.pipeline_micro_batches"] = derive(lambda batch, size: -(-integer(batch) // integer(size)), rows, cut)
+        result["parallel.pipeline_micro_batches"] = _micro_batches(native, degree, result["parallel.pipeline"], setting)
     sequence = degree("enable_sequence_parallel") or default(True, NOTE)
     result["parallel.sequence_parallel"] = derive(
         lambda on, ranks: boolean(on) and ranks > 1, sequence, result["parallel.tensor"]
     )
     result |= rename(native, {"parallel.expert_tensor": ("parallelism.expert_tensor_parallel_degree", integer)})
     for key, name, convert in (("parallel.async_tensor", "enable_async_tensor_parallel", boolean),
+                               ("parallel.context_comm", "context_parallel_rotate_method", text),
                                ("parallel.pipeline_schedule", "pipeline_parallel_schedule", text)):  # fmt: skip
         fact = degree(name)
         if fact is not None:
             result[key] = derive(convert, fact)
     return result
+
+
+def _micro_batches(native: Native, degree: Any, ranks: Fact, setting: Any) -> Fact:
+    """Pieces of one sample by default; until 2025 a number of pieces, by default one a rank (`pipelining_utils.py`)."""
+    said = degree("pipeline_parallel_microbatches")
+    if said is not None or "training.batch_size" in native:
+        return derive(integer, said or ranks)
+    cut = degree("pipeline_parallel_microbatch_size") or default(1, NOTE)
+    rows = _batch(native, setting)["batch.micro_batch_size"]
+    return derive(lambda batch, size: -(-integer(batch) // integer(size)), rows, cut)
 
 
 def _converted(names: Any) -> str:

@@ -91,6 +91,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "compile": ("compile", lambda value: any(value.values()) if isinstance(value, dict) else boolean(value)),
         "parallel.tensor": ("tensor_parallel_dim", integer),
         "parallel.context": ("context_parallel_dim", integer),
+        "parallel.context_comm": ("context_parallel_rotate_method", text),
         "batch.image_size": (f"{role}.image_size", integer),
         "batch.num_generations": ("grpo_samples", integer),
         "batch.completion_length": ("max_generated_tokens", integer),

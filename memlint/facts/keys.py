@@ -146,6 +146,7 @@ def _keys() -> dict[str, Key]:
         ("parallel.offload_gradients", "text", "where gradients rest", OFFLOADS),
         ("parallel.wrap_policy", "text", "FSDP wrapping", ("none", "transformer", "size")),
         ("parallel.tensor", "int", "tensor-parallel degree"),
+        ("parallel.tensor_plan", "text", "transformers' tp_plan: tensor parallel over all processes"),
         ("parallel.pipeline", "int", "pipeline-parallel degree"),
         ("parallel.context", "int", "context (sequence) parallel degree"),
         ("parallel.expert", "int", "expert-parallel degree"),

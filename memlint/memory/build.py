@@ -86,7 +86,7 @@ class Builder:
             itemsize = max(itemsize, self.setup.stored_itemsize)
         elif not trained and sharding.frozen_int8:
             itemsize = 1
-        return sharding.share(numel) * itemsize
+        return sharding.share(numel, kind) * itemsize
 
     def embedding(self, name: str, rows: int, width: int) -> Parameter:
         """An embedding table; a copy of it is trained when `modules_to_save` names it."""

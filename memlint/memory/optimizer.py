@@ -42,7 +42,7 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
         return held
     for parameter in trained:
         ledger.enter("states", parameter.layer)
-        ranks = sharding.states_ranks(parameter.name.startswith("experts."))
+        ranks = sharding.states_ranks(parameter.name.startswith("experts.") or parameter.kind == "experts")
         if setup.master_weights and (parameter.itemsize != FP32 or sharding.is_zero):
             held.append(Storage(ledger, -(-parameter.numel // ranks) * FP32))
         for nbytes in state_bytes(setup, parameter):

@@ -17,12 +17,23 @@ INNER = ("intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "moe_inte
 """Configuration entries that are widths of a feed-forward part."""
 
 
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""Configuration entries that count experts."""
+
+
 def divided(architecture: Architecture, setup: Setup) -> Architecture:
-    """The part of each matrix that one card of a tensor-parallel group holds."""
-    parts = setup.sharding.tensor
-    if parts == 1 or setup.sharding.strategy == "megatron" or not architecture.heads:
+    """The part of each matrix that one card of a tensor-parallel group holds, and the experts of one card of an expert-parallel group
+    (torchtitan `expert_parallel_degree`); tokens are taken to be routed evenly."""
+    sharding = setup.sharding
+    if sharding.strategy == "megatron":
         return architecture
     config = dict(architecture.config)
+    if sharding.expert > 1:
+        config |= {name: max(1, int(config[name]) // sharding.expert) for name in EXPERTS if config.get(name)}
+        architecture = architecture._replace(config=config)
+    parts = sharding.tensor
+    if parts == 1 or not architecture.heads:
+        return architecture
     for name in INNER:
         width = config.get(name)
         if isinstance(width, int):
@@ -38,8 +49,13 @@ def divided(architecture: Architecture, setup: Setup) -> Architecture:
 
 
 def dealt(run: TrainingRun, setup: Setup) -> Setup:
-    """The layers of the fullest card of one process under a `device_map`; embedding and head count with it."""
-    cards = setup.sharding.world
+    """The layers of the fullest card of one process under a `device_map`, embedding and head counting with it; the part of the vocabulary
+    that a tensor-parallel rank has."""
+    sharding = setup.sharding
+    if sharding.tensor > 1 and setup.stack.framework == "torchtitan":
+        # Embedding and head by rows of the vocabulary, and the loss over divided logits (`loss_parallel`).
+        setup = setup._replace(vocabulary=-(-setup.vocabulary // sharding.tensor))
+    cards = sharding.world
     mapped = setup.sharding.strategy == "device_map" and run.value("model.device_map") != "sequential"
     if cards == 1 or not mapped:
         return setup
@@ -49,4 +65,4 @@ def dealt(run: TrainingRun, setup: Setup) -> Setup:
 def is_divided(setup: Setup) -> bool:
     """Whether a card holds only a part of every matrix, or of the layers."""
     sharding = setup.sharding
-    return sharding.tensor > 1 or sharding.pipeline > 1 or (sharding.strategy == "device_map" and sharding.world > 1)
+    return max(sharding.tensor, sharding.pipeline, sharding.expert) > 1 or (sharding.strategy == "device_map" and sharding.world > 1)

@@ -95,6 +95,8 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     """A machine with the settings that every layer looks at."""
     m = start(setup.batch, setup.sequence)
     m.attention = setup.attention
+    m.exchange, m.context = setup.sharding.exchange, setup.sharding.context
+    m.split = setup.sharding.tensor if setup.sharding.sequence_parallel else 1
     m.autocast = setup.autocast
     m.float16 = setup.float16
     m.kernels = setup.kernels

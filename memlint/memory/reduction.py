@@ -54,7 +54,7 @@ def _partitions(m: Machine, setup: Setup, parameters: list[Parameter], trained: 
         held = [_in_layer(m, p, -(-p.numel // sharding.secondary) * p.itemsize, "weights") for p in parameters]
     if not sharding.offload_optimizer:
         size = setup.grad_itemsize
-        held += [_in_layer(m, p, sharding.share(p.numel) * (size or p.itemsize), "gradients") for p in trained]
+        held += [_in_layer(m, p, sharding.share(p.numel, p.kind) * (size or p.itemsize), "gradients") for p in trained]
     m.ledger.enter("states")
     return [*held, Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication")]
 

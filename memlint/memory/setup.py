@@ -239,7 +239,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         rollouts=int(facts.get("generation.batch_size", 0) or 0) if facts.get("generation.vllm", "none") == "none" else 0,
         completion=int(facts.get("batch.completion_length", 0) or 0),
         packed=packing,
-        accumulates=int(facts.get("batch.gradient_accumulation_steps", 1) or 1) > 1 or stack.zeroes_in_place,
+        accumulates=max(int(facts.get(key, 1) or 1) for key in MICRO_BATCHES) > 1 or stack.zeroes_in_place,
         attention=str(attention),
         padding_mask=not packing and int(batch) > 1 and not flash and stack.pads,
         objective=str(objective),
@@ -309,6 +309,9 @@ def _depth(architecture: Architecture, objective: str) -> int:
     if objective == "image_classification" and isinstance(vision, Mapping):
         return int(vision.get("num_hidden_layers") or 0)
     return architecture.layers or 0
+
+
+MICRO_BATCHES = ("batch.gradient_accumulation_steps", "parallel.pipeline_micro_batches")
 
 
 def _patches(architecture: Architecture, media: Media) -> int | None:

@@ -59,10 +59,14 @@ class Sharding(NamedTuple):
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
+    """Ranks that a sequence is divided over."""
+    exchange: str = ""
+    """How they see each other's parts in attention: a2a, gather or ring."""
     expert: int = 1
     expert_tensor: int = 1
     """Tensor ranks an expert is split over."""
     sequence_parallel: bool = False
+    """Between the matrices of a tensor-parallel layer the positions are divided instead."""
     reuse: int = 0
     """ZeRO-3 keeps parameters that are used again within this many elements (`max_reuse_distance`), at most `max_live_parameters`."""
     secondary: int = 1
@@ -104,9 +108,10 @@ class Sharding(NamedTuple):
         """DeepSpeed shards, at any stage."""
         return self.strategy in ZERO
 
-    def share(self, numel: int) -> int:
-        """Elements of a rank's part."""
-        return -(-numel // self.ranks)
+    def share(self, numel: int, kind: str = "") -> int:
+        """Elements of a rank's part. A rank's own experts are shared with the ranks that have the same ones only."""
+        ranks = max(1, self.ranks // self.expert) if kind == "experts" else self.ranks
+        return -(-numel // ranks)
 
     def states_ranks(self, of_experts: bool) -> int:
         """Ranks that the optimizer states of a parameter are divided over: Megatron's experts and their adapters have a data-parallel
@@ -115,7 +120,7 @@ class Sharding(NamedTuple):
             return 1
         if self.strategy == "megatron" and of_experts:
             return max(1, self.world // (self.pipeline * self.expert * self.expert_tensor))
-        return self.ranks
+        return max(1, self.ranks // self.expert) if of_experts else self.ranks
 
 
 def _upcasts_shards(run: TrainingRun) -> bool:
@@ -131,13 +136,14 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     value = run.value
     strategy = str(value("parallel.strategy", "none") or "none")
     world = int(value("parallel.gpus", 1) or 1) * int(value("parallel.nodes", 1) or 1)
-    ranks = max(0, int(value("parallel.data_shard", 0) or 0)) or world
-    for degree in ("tensor", "pipeline", "context"):
-        if not value("parallel.data_shard") and degree != "context":
-            ranks //= max(1, int(value(f"parallel.{degree}", 1) or 1))
     tensor, pipeline, context, expert = (
         max(1, int(value(f"parallel.{degree}", 1) or 1)) for degree in ("tensor", "pipeline", "context", "expert")
     )
+    if tensor == 1 and value("parallel.tensor_plan"):
+        tensor = world  # transformers 5.24 `integrations/tensor_parallel.py`, `initialize_tensor_parallelism`: `tp_size` is the world
+    # Ranks of one sequence share the weights as data-parallel ones do (torchtitan and accelerate: the mesh `dp_shard_cp`).
+    shard = max(0, int(value("parallel.data_shard", 0) or 0))
+    ranks = shard * context if shard else world // (tensor * pipeline)
     if strategy == "megatron":
         ranks = max(1, world // (tensor * pipeline)) if value("parallel.distributed_optimizer") else 1
     elif value("parallel.fsdp_sharding") == "no_shard" or strategy not in (*FSDP, *ZERO):
@@ -170,9 +176,10 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         tensor=tensor,
         pipeline=pipeline,
         context=context,
+        exchange=_exchange(run) if context > 1 else "",
         expert=expert,
         expert_tensor=int(value("parallel.expert_tensor") or (1 if "swift" in str(value("framework.name")) else tensor)),
-        sequence_parallel=bool(value("parallel.sequence_parallel", False)),
+        sequence_parallel=bool(value("parallel.sequence_parallel", value("framework.name") == "torchtune")),
         reuse=min(_elements(run, key, DEFAULT_DISTANCE) for key in ("max_reuse_distance", "max_live_parameters")),
         sub_group=_elements(run, "sub_group_size", DEFAULT_DISTANCE),
         secondary=_elements(run, "secondary_shard", 1) if strategy == "zero3" else 1,
@@ -204,6 +211,23 @@ def _looks_for_unused(run: TrainingRun) -> bool:
     return not run.value("checkpointing.enabled") or run.value("adapter.method", "none") != "none"
 
 
+EXCHANGES = {
+    "a2a": "a2a", "a2a+p2p": "a2a", "ulysses": "a2a", "p2p": "ring", "alltoall": "ring", "allgather": "gather", "all_gather": "gather",
+}  # fmt: skip
+"""`cp_comm_type` of Megatron-LM; `context_parallel_rotate_method` of torch, whose `alltoall` sends to the next rank only."""
+ULYSSES = {"verl", "ms_swift", "ms-swift", "deepspeed"}
+"""Frameworks whose sequence parallelism exchanges heads for positions; torch's and ring_flash_attn's gather keys and values."""
+
+
+def _exchange(run: TrainingRun) -> str:
+    said = EXCHANGES.get(str(run.value("parallel.context_comm") or "").lower())
+    if said:
+        return said
+    if run.value("parallel.strategy") == "megatron":
+        return "ring"  # `cp_comm_type` is p2p
+    return "a2a" if str(run.value("framework.name")) in ULYSSES else "gather"
+
+
 def _elements(run: TrainingRun, name: str, otherwise: int) -> int:
     """A size of DeepSpeed's, of which 0 is one."""
     found = run.value(f"parallel.{name}")
@@ -226,5 +250,7 @@ def _syncs_each(run: TrainingRun, strategy: str) -> bool:
     stated = run.value("parallel.sync_each_batch")
     if stated is not None:
         return bool(stated)
+    if strategy in FSDP and int(run.value("parallel.pipeline") or 1) > 1:
+        return False  # torch 2.13 `pipelining/stage.py`, `backward_maybe_with_nosync`
     name = str(run.value("framework.name") or "transformers")
     return strategy not in FSDP or name not in (ACCELERATE_TRAINERS | {"litgpt"})

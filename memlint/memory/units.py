@@ -266,7 +266,7 @@ class Units:
             if parameter.grad is not None and parameter.grad.numel != parameter.numel:
                 continue
             size = max(parameter.itemsize, self.setup.stored_itemsize) if parameter.kind != "adapter" else parameter.itemsize
-            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel), size, REDUCE)
+            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel, parameter.kind), size, REDUCE)
 
 
 def on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:

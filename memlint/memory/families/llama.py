@@ -78,11 +78,11 @@ def decoder(
         if window:
             rows = m.batch if m.mask is not None else 1
             m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
-        return x
+        return ops.scattered(m, x)
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         m.shared = []
-        return final(m, x)
+        return ops.gathered(m, final(m, x))
 
     window = windowed(b, a, layers)
     blocks: list[Block] = []
@@ -199,7 +199,7 @@ def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: P
         residual = x
         if before_attention is not None:
             x = before_attention(m, x)
-        x = attention(m, x)
+        x = ops.scattered(m, attention(m, ops.gathered(m, x)))
         if after_attention is not None:
             x = after_attention(m, x)
         if style.scales_residual:
@@ -208,7 +208,7 @@ def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: P
         residual = x
         if before_mlp is not None:
             x = before_mlp(m, x)
-        x = feed_forward(m, x)
+        x = ops.scattered(m, feed_forward(m, ops.gathered(m, x)))
         if after_mlp is not None:
             x = after_mlp(m, x)
         if style.scales_residual:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from memlint.memory import ops
 from memlint.memory.attention import Shape, flash
 from memlint.memory.build import Builder
+from memlint.memory.exchange import exchanged
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision_language import text_of
 from memlint.memory.machine import Machine
@@ -43,7 +44,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         if first and table is not None:
             x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens))
-            return _resized(m, x, tokens * hidden)
+            return ops.resized(m, x, tokens * hidden)
         received = m.new(tokens * hidden, HALF)
         return m.tape.leaf(received)
 
@@ -60,7 +61,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return _norm(m, x, final, hidden)
 
     def head(m: Machine, x: Tensor) -> Tensor:
-        return _linear(m, _resized(m, x, m.tokens * hidden), weight, hidden, vocabulary)
+        return _linear(m, ops.resized(m, x, m.tokens * hidden), weight, hidden, vocabulary)
 
     return Model([Stage(embed, blocks, finish)], head, None, hidden, vocabulary)
 
@@ -89,15 +90,6 @@ def _stream(b: Builder) -> int:
     sharding = b.setup.sharding
     tokens = b.machine.tokens
     return -(-tokens // sharding.tensor) if sharding.sequence_parallel else tokens
-
-
-def _resized(m: Machine, x: Tensor, numel: int) -> Tensor:
-    """Gather or scatter along the sequence: a new tensor where the size changes."""
-    if x.numel == numel:
-        return x
-    out = m.new(numel, x.itemsize)
-    back, itemsize = x.numel, x.itemsize
-    return m.tape.record(out, (x,), lambda g: (m.new(back, itemsize),))
 
 
 def _norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
@@ -140,8 +132,8 @@ def _block(b: Builder, a: Architecture, index: int, tokens: int) -> Block:
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         residual = x
-        x = _resized(m, _norm(m, x, norm_1, hidden), m.tokens * hidden)
-        x = _resized(m, attention(m, x), tokens * hidden)
+        x = ops.resized(m, _norm(m, x, norm_1, hidden), m.tokens * hidden)
+        x = ops.resized(m, attention(m, x), tokens * hidden)
         x = ops.add(m, x, residual)
         residual = x
         x = feed_forward(m, _norm(m, x, norm_2, hidden))
@@ -194,11 +186,16 @@ def _grouped(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]
         query, key = ops.shift(m, query), ops.shift(m, key)
         value = ops.copy(m, value)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim)
-        mixed = flash(m, query, key, value, shape)
+        mixed = _core(m, query, key, value, shape)
         del query, key, value
         return proj(m, mixed)
 
     return attention
+
+
+def _core(m: Machine, query: Tensor, key: Tensor, value: Tensor, shape: Shape) -> Tensor:
+    """The attention kernel, among the ranks of a context-parallel group if there is one."""
+    return exchanged(m, query, key, value, shape, flash) if m.exchange else flash(m, query, key, value, shape)
 
 
 def _latent(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
@@ -223,9 +220,10 @@ def _latent(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
         latent, position = ops.split(m, kv_down(m, x), (full * rank, full * turned))
         del x
         key, value = ops.split(m, kv_up(m, _norm(m, latent, kv_norm, rank)), (full * heads * plain, full * heads * value_dim))
-        key = _resized(m, ops.concat(m, (key, position)), full * q)
+        key = ops.resized(m, ops.concat(m, (key, position)), full * q)
         del latent, position
-        mixed = flash(m, query, key, value, Shape(m.batch, m.sequence, m.sequence, heads, heads, plain + turned, value_dim))
+        shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, plain + turned, value_dim)
+        mixed = _core(m, query, key, value, shape)
         del query, key, value
         return proj(m, mixed)
 
@@ -244,8 +242,8 @@ def _dense(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         back = x.numel
-        up = fc1(m, _resized(m, x, m.tokens * hidden))
-        return _resized(m, fc2(m, _swiglu(m, up) if gated else _activated(m, up)), back)
+        up = fc1(m, ops.resized(m, x, m.tokens * hidden))
+        return ops.resized(m, fc2(m, _swiglu(m, up) if gated else _activated(m, up)), back)
 
     return feed_forward
 
@@ -277,15 +275,15 @@ def _experts(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
         m.transient(rows * router.shape[0], FP32)
-        copies = _resized(m, ops.shift(m, x), rows * top_k * hidden)
+        copies = ops.resized(m, ops.shift(m, x), rows * top_k * hidden)
         out = _swiglu(m, _adapted(m, _linear(m, copies, fc1, hidden, 2 * inner), copies, pairs[:2], rank, hidden, 2 * inner))
         del copies
         out = _adapted(m, _linear(m, out, fc2, inner, hidden), out, pairs[2:], rank, inner, hidden)
-        out = _resized(m, out, x.numel)
+        out = ops.resized(m, out, x.numel)
         if beside is not None:
             back = x.numel
-            extra = beside[1](m, _swiglu(m, beside[0](m, _resized(m, x, m.tokens * hidden))))
-            out = ops.add(m, out, _resized(m, extra, back))
+            extra = beside[1](m, _swiglu(m, beside[0](m, ops.resized(m, x, m.tokens * hidden))))
+            out = ops.add(m, out, ops.resized(m, extra, back))
         return out
 
     return feed_forward
