@@ -111,7 +111,7 @@ def _named(model_id: str, base: str, overrides: Mapping[str, str], followed: int
         or _catalogued(model_id)
         or _copy(model_id)
         or _path(model_id)
-        or _bare(_last(model_id))
+        or _bare(_last(model_id), foreign="/" in model_id)
         or _guess(model_id)
         or Lookup(None, "unknown model", False, catalogue.similar(_last(model_id)), _tell(model_id))
     )
@@ -195,7 +195,7 @@ def _copy(model_id: str) -> Lookup | None:
         stem, cut = re.subn(COPY_SUFFIX, "", stem)
         if not cut:
             return None
-        if found := _catalogued(stem) or _bare(_last(stem)):
+        if found := _catalogued(stem) or _bare(_last(stem), foreign="/" in stem):
             return found._replace(how=f"copy of {stem} by its name: {found.how}")
     return None
 
@@ -224,18 +224,28 @@ def _path(model_id: str) -> Lookup | None:
     return found._replace(architecture=found.architecture._replace(exact=exact), how=how, exact=exact)
 
 
-def _bare(name: str) -> Lookup | None:
-    """A name without owner, or under another owner: exact when it is the name of one model, or of several of one shape."""
+def _bare(name: str, foreign: bool = False) -> Lookup | None:
+    """A name without owner, or under another (`foreign`) one: exact when it is the name of one model, or of several of one shape.
+
+    Under another owner it must be a name that the model's own owner gave it, and its shape a verified one: what one person called
+    a fine-tune says little about another's.
+    """
     ids = catalogue.named(name)
     rows = [found.row for model_id in ids if (found := catalogue.find(model_id))]
     if not rows:
         stem, cut = re.subn(COPY_SUFFIX, "", name)
-        return _bare(stem) if cut and stem else None
+        return _bare(stem, foreign) if cut and stem else None
     candidates = [catalogue.architecture(row) for row in rows]
-    exact = all(_shape(other) == _shape(candidates[0]) for other in candidates)
+    alike = all(_shape(other) == _shape(candidates[0]) for other in candidates)
+    exact = alike and not (foreign and not any(_official(row, name) for row in rows))
     how = f"the name of {ids[0]}" if exact else f"a name of {' and '.join(ids)}"
     architecture = candidates[0]._replace(exact=exact)
     return Lookup(architecture, how, exact, () if exact else ids, entry=rows[0], written=catalogue.configuration(rows[0]))
+
+
+def _official(row: Mapping[str, Any], name: str) -> bool:
+    """Whether a verified entry's owner has a model of this name."""
+    return bool(row.get("verified")) and catalogue.find(f"{row['id'].partition('/')[0]}/{name}") is not None
 
 
 def _guess(model_id: str) -> Lookup | None:

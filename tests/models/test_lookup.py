@@ -141,6 +141,26 @@ def test_a_name_of_two_models_is_not_exact() -> None:
     assert set(found.suggestions) == {"microsoft/phi-4", "unsloth/phi-4"}
 
 
+# Totals that the hub showed for the safetensors of repositories which bear the name of another owner's model (llmfit 1.1.17). The
+# first two differ from the model so called: a fine-tune of 1.4 billion, and a text-only copy.
+NAMESAKES = {
+    "tiyuvta/Qwen3.8-27B-DSpark-Agentic": 1_359_284_737,
+    "lukey03/Qwen3.5-9B-abliterated": 8_953_803_264,
+    "unsloth/LFM2-350M": 354_483_968,
+    "inception42/Jais-2-8B-Chat": 8_090_401_280,
+    "FriendliAI/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 31_577_937_344,
+    "AI-ModelScope/Mistral-7B-v0.1": 7_241_732_096,
+    "LLM-Research/Meta-Llama-3.1-8B-Instruct": 8_030_261_248,
+}
+
+
+@pytest.mark.parametrize(("model_id", "total"), NAMESAKES.items())
+def test_a_namesake_of_another_owner_is_exact_only_where_it_is_right(model_id: str, total: int) -> None:
+    found = lookup(model_id)
+    assert found.architecture is not None
+    assert found.exact == (found.architecture.params == total)
+
+
 def test_a_guess_agrees_in_family_and_size_and_says_so() -> None:
     found = lookup("somebody/qwen3-4b-sft-of-mine")
     assert found.how == "guess from the name: family and size of Qwen/Qwen3-4B"
