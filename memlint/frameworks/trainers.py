@@ -120,7 +120,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     _length(collected, trainer, facts, trl)
     facts["framework.name"] = _framework(trainer, model_part, call)
     if facts["framework.name"].value == "unsloth":
-        facts["precision"] = unsloth.precision(facts)
+        facts |= unsloth.patched(facts)
     notes = collected.context
     if "deepspeed" in native and not (native["deepspeed"].known and native["deepspeed"].value is None):
         facts |= _deepspeed(machine, trainer, native, facts, collected)

@@ -57,6 +57,21 @@ def load_fast(name: str, call: Call) -> Fact:
     return fixed(Array((model, tokenizer), "tuple"), call.span)
 
 
+def patched(facts: dict[str, Fact]) -> dict[str, Fact]:
+    """What importing unsloth changes in a trainer: the precision, the loss of language models, which its own chunked kernel computes
+    (`unsloth_fused_ce_loss`; `loss_type` is pinned to it), and experts, which are packed although they are no linear layers
+    (unsloth_zoo 2026.8 `temporary_patches/moe_utils_bnb4bit.py`, `gpt_oss.py`).
+    """
+    changed = {"precision": precision(facts)}
+    logits, objective = facts.get("loss.logits"), facts.get("objective")
+    if objective is not None and objective.value == "causal_lm" and logits is not None and logits.status is Status.DEFAULT:
+        changed["loss.logits"] = default("fused", "unsloth: unsloth_fused_ce_loss")
+    method = facts.get("quantization.method")
+    if method is not None and method.value == "bnb_4bit":
+        changed["quantization.experts"] = default(True, "unsloth: 4-bit experts")
+    return changed
+
+
 def precision(facts: dict[str, Fact]) -> Fact:
     """What unsloth's trainers make of `bf16` and `fp16` (unsloth 2026.8 `models/rl.py`, `models/vision.py`).
 

@@ -425,6 +425,15 @@ SFTTrainer(model=model, args=SFTConfig("o", max_length=512), train_dataset=1).tr
         {"framework.name": "unsloth", "quantization.method": "none", "adapter.method": "none", "checkpointing.offload": True,
          "precision": ("bf16-true", "fp16-mixed")},
     ),
+    "Unsloth computes the loss in chunks and packs experts": (
+        """
+from unsloth import FastModel
+model, tok = FastModel.from_pretrained("unsloth/gpt-oss-20b", max_seq_length=1024, load_in_4bit=True)
+model = FastModel.get_peft_model(model)
+SFTTrainer(model=model, args=SFTConfig("o", max_length=1024), train_dataset=1).train()
+""",
+        {"loss.logits": "fused", "quantization.experts": True},
+    ),
     "Unsloth over float32 weights": (
         """
 from unsloth import FastLanguageModel
