@@ -68,9 +68,11 @@ def fsdp_facts(options: Native, *, version: Fact, note: str, defaults: Mapping[s
         return given(options, *names) or default(own[names[0]], note)
 
     offload = option("offload_params", "cpu_offload")
-    sharding = given(options, "sharding_strategy")
-    reshard = option("reshard_after_forward")
-    how = derive(lambda value: _SHARDING[str(value).lower()], sharding if sharding is not None else reshard)
+    # accelerate 1.15.0, `FullyShardedDataParallelPlugin`: FSDP 1 has a sharding strategy, FULL_SHARD unless it is given, whatever
+    # `reshard_after_forward` says; FSDP 2 has only the latter
+    first = default("FULL_SHARD", note)
+    shards = option("reshard_after_forward") if version.value == 2 else given(options, "sharding_strategy") or first
+    how = derive(lambda value: _SHARDING[str(value).lower()], shards)
     facts: Facts = {
         "parallel.strategy": derive(lambda value: f"fsdp{2 if integer(value) == 2 else 1}", version),
         "parallel.offload_params": derive(lambda value: "cpu" if _switched(value) else "none", offload),

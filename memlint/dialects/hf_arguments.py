@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from memlint.defaults import default_fact, default_value
 from memlint.dialects.derive import Facts, Impossible, Native, boolean, derive, given, integer, text
-from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
+from memlint.dialects.hf_fsdp import trainer_fsdp
 from memlint.facts import Fact, Problem, default, fixed
 from memlint.facts.keys import normalise
 from memlint.typed import Any
@@ -85,7 +85,7 @@ def training_arguments(
         fact = arguments.given(name)
         if fact is not None:
             facts[key] = derive(convert, fact)
-    facts |= checkpointing(arguments) | evaluation(arguments) | _fsdp(arguments)
+    facts |= checkpointing(arguments) | evaluation(arguments) | trainer_fsdp(arguments.native, versions)
     targets = arguments.given("optim_target_modules")
     if targets is not None:
         facts["optimizer.target_modules"] = targets
@@ -105,7 +105,16 @@ def expanded(native: Native) -> dict[str, Fact]:
 
 def problems(native: Native) -> tuple[Problem, ...]:
     """Combinations that `TrainingArguments` or the Trainer refuses."""
-    return (*_both_precisions(native), *_checkpointed_twice(native))
+    return (*_both_precisions(native), *_checkpointed_twice(native), *_not_offloaded(native))
+
+
+def _not_offloaded(native: Native) -> tuple[Problem, ...]:
+    """accelerate's word for the offload in `fsdp_config`, which the Trainer does not read (`_process_fsdp_args`)."""
+    asked = given(native, "fsdp_config.offload_params", "fsdp_config.fsdp_offload_params")
+    if asked is None or not _on(asked) or given(native, "fsdp") is None or not asked.origin or asked.origin[0].span is None:
+        return ()
+    message = "offload_params has no effect in fsdp_config: the Trainer reads cpu_offload (before 5.12 the word offload of fsdp)"
+    return (Problem("offload-key-without-effect", message, asked.origin[0].span),)
 
 
 def _checkpointed_twice(native: Native) -> tuple[Problem, ...]:
@@ -234,52 +243,6 @@ def _logits(arguments: Arguments) -> Fact:
     )
 
 
-def _fsdp(arguments: Arguments) -> Facts:
-    """`fsdp` and `fsdp_config`. The strategy without FSDP is left to the launch (DDP, or one GPU)."""
-    switch = arguments.given("fsdp")
-    if switch is None:
-        return {}
-    if not switch.known:
-        return {"parallel.strategy": switch} if not switch.values else {}
-    words = _fsdp_words(switch.value)
-    if not words:
-        return {}
-    options = unprefixed(nested(arguments.native, "fsdp_config"))
-    newest = "2" if arguments.versions.at_least("transformers", "5.12") else "1"
-    version = given(options, "version") or default(int(newest), f"{arguments.versions.note('transformers')} default")
-    legacy = [word for word in words if word not in ("true", "auto_wrap", "offload")]
-    if legacy:
-        sharding = {"full_shard": "full_shard", "shard_grad_op": "shard_grad_op"}.get(legacy[0], legacy[0])
-        options.setdefault("sharding_strategy", switch.with_value(sharding))
-    if "offload" in words:
-        options.setdefault("offload_params", switch.with_value(True))
-    options = {name: fact for name, fact in options.items() if name not in ("min_num_params",)} | _wrap(options, words, switch)
-    wraps = arguments.versions.at_least("transformers", "5.12")
-    # transformers 5.24.0 training_args.py: without a launcher's environment `cpu_ram_efficient_loading` is false
-    defaults = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP" if wraps else "NO_WRAP", "cpu_ram_efficient_loading": False}
-    note = f"{arguments.versions.note('transformers')} default"
-    facts = fsdp_facts(options, version=derive(integer, version), note=note, defaults=defaults)
-    # Only its version is a default: that FSDP is on is stated, and no launcher takes it back.
-    return facts | {"parallel.strategy": derive(lambda _, strategy: strategy, switch, facts["parallel.strategy"])}
-
-
-def _wrap(options: Native, words: list[str], switch: Fact) -> dict[str, Fact]:
-    """`auto_wrap` of the legacy text: by size with `min_num_params`, by layer class otherwise."""
-    if "auto_wrap_policy" in options or "auto_wrap" not in words:
-        return {}
-    size = given(options, "min_num_params")
-    by_size = size is not None and size.known and size.value
-    return {"auto_wrap_policy": switch.with_value("SIZE_BASED_WRAP" if by_size else "TRANSFORMER_BASED_WRAP")}
-
-
-def _fsdp_words(value: Any) -> list[str]:
-    """The legacy options of `fsdp` (`"full_shard auto_wrap"`, a list of them, or True)."""
-    if value in (None, False, "", [], "false", "False"):
-        return []
-    items = [value] if not isinstance(value, (str, list, tuple)) else value.split() if isinstance(value, str) else value
-    return [str(getattr(item, "value", item)).lower() for item in items]
-
-
 _WRITE = {
     "batch.micro_batch_size": "per_device_train_batch_size",
     "batch.gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -312,7 +275,7 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
     if key == "eval.enabled" and value is False:
         return [("eval_strategy", "no")]
     if key in ("parallel.offload_params", "parallel.offload_optimizer") and value in ("cpu", "none"):
-        return [("fsdp_config.offload_params", value == "cpu")]
+        return [("fsdp_config.cpu_offload", value == "cpu")]
     if key == "parallel.wrap_policy" and value == "transformer":
         return [("fsdp_config.auto_wrap_policy", "TRANSFORMER_BASED_WRAP")]
     if key == "parallel.fsdp_sharding" and value == "full_shard":
@@ -323,7 +286,9 @@ def write(key: str, value: Any) -> list[tuple[str, Any]] | None:
 
 
 def alternatives(key: str, value: Any) -> list[list[tuple[str, Any]]]:
-    """FSDP in the words of older versions (`fsdp: full_shard auto_wrap`), and its own checkpointing."""
+    """FSDP in the words of older versions (`fsdp: full_shard auto_wrap`)."""
+    if key in ("parallel.offload_params", "parallel.offload_optimizer") and value == "cpu":
+        return [[("fsdp", "full_shard auto_wrap offload")], [("fsdp", "full_shard offload")]]
     if key == "parallel.wrap_policy" and value == "transformer":
         return [[("fsdp", "full_shard auto_wrap")]]
     if key == "parallel.fsdp_sharding" and value == "full_shard":

@@ -153,7 +153,16 @@ def test_fsdp_of_the_trainer_old_and_new() -> None:
     sized = hf_arguments.training_arguments(
         native(fsdp="shard_grad_op auto_wrap", fsdp_config={"min_num_params": 1000, "version": 1})
     )
-    assert values(sized, *keys) == ("fsdp1", "none", "size", "shard_grad_op")
+    # 5.24.0 `_process_fsdp_args`: `auto_wrap` is no option any more, and the strategy reaches accelerate's FSDP 1 as
+    # `reshard_after_forward`, which its `sharding_strategy` (FULL_SHARD unless given) wins over
+    assert values(sized, *keys) == ("fsdp1", "none", "transformer", "full_shard")
+    older = hf_arguments.training_arguments(
+        native(fsdp="shard_grad_op auto_wrap", fsdp_config={"min_num_params": 1000}), versions(transformers="4.57.6")
+    )
+    assert values(older, *keys) == ("fsdp1", "none", "size", "shard_grad_op")
+    # accelerate's word is not the Trainer's: its `cpu_offload` stays off
+    other = hf_arguments.training_arguments(native(fsdp=True, fsdp_config={"offload_params": True}))
+    assert values(other, *keys)[:2] == ("fsdp2", "none")
     assert "parallel.strategy" not in hf_arguments.training_arguments(native(fsdp=""))
 
 

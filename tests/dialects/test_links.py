@@ -28,7 +28,7 @@ SWIFT = "model: a/b\ntuner_type: full\ndataset: d\nmax_length: 512\n"
 @pytest.mark.parametrize("text", [TRAINER, FACTORY, SWIFT], ids=["trl", "llama_factory", "ms_swift"])
 def test_fsdp_options_stand_in_a_file(tmp_path: Path, text: str) -> None:
     files = {"c.yaml": text + "fsdp: full_shard auto_wrap\nfsdp_config: fsdp.json\n",
-             "fsdp.json": '{"fsdp_version": 2, "offload_params": true}'}  # fmt: skip
+             "fsdp.json": '{"fsdp_version": 2, "cpu_offload": true}'}  # fmt: skip
     run = run_of(tmp_path, files, "c.yaml")
     assert run.value("parallel.strategy") == "fsdp2"
     assert run.value("parallel.offload_params") == "cpu"
