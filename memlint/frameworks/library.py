@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from memlint.facts import Fact, default, fixed
-from memlint.frameworks import jobs, loops, unsloth
-from memlint.frameworks.accelerators import accelerated_precision
 from memlint.frameworks.adapters import adapted
 from memlint.frameworks.configurations import (
     OTHER_CLASSES,
@@ -14,10 +12,8 @@ from memlint.frameworks.configurations import (
     is_arguments,
     new_arguments,
 )
-from memlint.frameworks.engines import deepspeed_options, engine_method, forward_pass, initialize
 from memlint.frameworks.freezing import freeze
 from memlint.frameworks.lengths import record_block, record_tokenization
-from memlint.frameworks.lightning import fitted, is_lightning_trainer, lightning_cli
 from memlint.frameworks.models import (
     MODEL,
     PEFT_CONFIGS,
@@ -30,20 +26,28 @@ from memlint.frameworks.models import (
     new_config,
     part,
 )
-from memlint.frameworks.names import canonical, class_name, root_of
+from memlint.frameworks.names import canonical, class_name, is_lightning_trainer, root_of
 from memlint.frameworks.optimizers import is_optimizer, new_optimizer
 from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import drawn, probe
 from memlint.frameworks.processes import shrinking, started
-from memlint.frameworks.sentences import FITTED, fit_model, load_sentences
 from memlint.frameworks.state import Collected, instances
 from memlint.frameworks.trainers import is_trainer, new_trainer, trained
+from memlint.later import later
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.objects import attributes_of
 from memlint.read.pyeval.values import Array, Bound, Call, Class, Function, Instance, Opaque, Symbol, opaque, possible
 from memlint.source import Span
+from memlint.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.frameworks import accelerators, engines, jobs, lightning, loops, sentences, unsloth
+else:
+    accelerators, engines, jobs, lightning, loops, sentences, unsloth = later(
+        "memlint.frameworks", "accelerators", "engines", "jobs", "lightning", "loops", "sentences", "unsloth"
+    )
 
 _FRAMEWORKS = frozenset(
     {"torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "lightning", "unsloth", "bitsandbytes", "torchao",
@@ -94,10 +98,10 @@ class Frameworks(CommandLines):
         known = super().call(machine, name, call) or probe(machine, name, call)
         if known is not None:
             return known
-        if name in jobs.SPAWNERS:
+        if root in {"subprocess", "os"} and name in jobs.SPAWNERS:
             self._start(machine, jobs.spawned(machine, call))
             return None
-        if jobs.is_estimator(name):
+        if root == "sagemaker" and jobs.is_estimator(name):
             return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
         if tail in {"remote", "wraps", "lru_cache", "cache", "no_type_check", "contextmanager"} and not call.args:
             return None
@@ -107,7 +111,7 @@ class Frameworks(CommandLines):
         if is_arguments(root, head) and not method:
             return new_arguments(machine, name, call, versions)
         if root == "lightning" and head == "LightningCLI" and not method:
-            return lightning_cli(machine, self.collected, call)
+            return lightning.lightning_cli(machine, self.collected, call)
         if is_trainer(root, head) or is_lightning_trainer(root, head):
             return self._trainer(machine, name, call) if not method else None
         if (
@@ -124,7 +128,7 @@ class Frameworks(CommandLines):
             return _with_template(head, call)
         if name.endswith("train_on_responses_only"):
             return call.argument("trainer", 0)  # unsloth: the same trainer with labels masked
-        if head in unsloth.FAST:
+        if root == "unsloth" and head in unsloth.FAST:
             if method == "from_pretrained":
                 return unsloth.load_fast(head, call)
             return unsloth.adapt(machine, call) if method == "get_peft_model" else None
@@ -174,7 +178,7 @@ class Frameworks(CommandLines):
         if method in {"from_config", "_from_config"} or (not method and root == "transformers"):
             config = call.argument("config", 0) or opaque("no config is given", "config", (), call.span)
             return load(head, call, **{".config": config, ".default_dtype": self.collected.default_dtype})
-        return load_sentences(head, call) if not method and root == "sentence_transformers" else None
+        return sentences.load_sentences(head, call) if not method and root == "sentence_transformers" else None
 
     def _vision(self, root: str, head: str, call: Call) -> Fact | None:
         if root == "timm" and head == "create_model":
@@ -218,12 +222,12 @@ class Frameworks(CommandLines):
             self.collected.default_dtype = call.args[0]
             return fixed(None, call.span)
         if root == "deepspeed" and tail == "initialize":
-            return initialize(machine, call)
+            return engines.initialize(machine, call)
         if root == "deepspeed" and tail.endswith("set_z3_leaf_modules"):
             self.collected.process_facts["parallel.zero3_leaf_modules"] = fixed(True, call.span)
             return fixed(None, call.span)
         if root == "deepspeed" and tail == "add_config_arguments":
-            return deepspeed_options(machine, call)
+            return engines.deepspeed_options(machine, call)
         return self._kept(machine, name, tail, call)
 
     def _kept(self, machine: Machine, name: str, tail: str, call: Call) -> Fact | None:
@@ -297,11 +301,11 @@ class Frameworks(CommandLines):
     def _instance_method(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
         if value.cls == MODEL:
             if name in {"__call__", "forward"}:
-                return forward_pass(machine, owner, call)
-            if name == "fit" and value.slots[".class"] in FITTED:
-                return fit_model(machine, self.collected, value, call)
+                return engines.forward_pass(machine, owner, call)
+            if name == "fit" and value.slots[".class"] in sentences.FITTED:
+                return sentences.fit_model(machine, self.collected, value, call)
             if name == "generate":
-                forward_pass(machine, owner, call)
+                engines.forward_pass(machine, owner, call)
             return model_method(machine, owner, value, name, call, self.collected.context.versions)
         root, tail = canonical(value.library)
         head = tail.partition(".")[0]
@@ -316,12 +320,12 @@ class Frameworks(CommandLines):
             self._start(machine, jobs.submitted(value))
             return fixed(None, call.span)
         if is_lightning_trainer(root, head) and name == "fit":
-            fitted(machine, self.collected, value, call)
+            lightning.fitted(machine, self.collected, value, call)
             return fixed(None, call.span)
         if head in {"Accelerator", "Fabric"}:
             return self._accelerator(machine, owner, value, name, call)
         if ".engine" in value.slots:
-            return engine_method(machine, self.collected.context.versions, owner, value, name, call)
+            return engines.engine_method(machine, self.collected.context.versions, owner, value, name, call)
         if head == "GradScaler":
             if name == "scale" and call.args:
                 return call.args[0]
@@ -356,7 +360,7 @@ class Frameworks(CommandLines):
             )
         elif root_of(value) != "torch" and root_of(value) != "lightning":
             return None
-        return forward_pass(machine, owner, call, inner)
+        return engines.forward_pass(machine, owner, call, inner)
 
     def _accelerator(self, machine: Machine, owner: Fact, value: Instance, name: str, call: Call) -> Fact | None:
         if name in {"prepare", "setup"}:
@@ -405,7 +409,7 @@ class Frameworks(CommandLines):
             if name in {"is_main_process", "is_local_main_process", "is_global_zero", "sync_gradients"}:
                 return opaque("sync_gradients", "sync", (), span) if name == "sync_gradients" else fixed(True, span)
             if name == "mixed_precision":
-                return accelerated_precision(machine, owner, span)
+                return accelerators.accelerated_precision(machine, owner, span)
             if name == "gradient_accumulation_steps":
                 given = owner.call.kwargs.get("gradient_accumulation_steps")
                 return given or default(1, "accelerate", span)
@@ -447,7 +451,8 @@ class Frameworks(CommandLines):
 
     def loop_ended(self, machine: Machine, loop: Loop) -> None:
         """See `Library.loop_ended`."""
-        loops.loop_ended(machine, self.collected, loop)
+        if loop.records:
+            loops.loop_ended(machine, self.collected, loop)
 
     def assigned(self, machine: Machine, owner: Fact, name: str, value: Fact) -> None:
         """See `Library.assigned`."""
@@ -473,8 +478,8 @@ class Frameworks(CommandLines):
             return name in {"call_parse", "Param", "bool_arg", "store_true"}
         head, tail = canonical(f"{root}.{name}")
         if head in {"transformers", "trl", "peft", "unsloth", "sentence_transformers"}:
-            return (is_arguments(head, tail) or is_trainer(head, tail) or tail in unsloth.FAST or tail in PEFT_CONFIGS
-                    or tail in _QUANTIZERS
+            return (is_arguments(head, tail) or is_trainer(head, tail) or (head == "unsloth" and tail in unsloth.FAST)
+                    or tail in PEFT_CONFIGS or tail in _QUANTIZERS
                     or (head == "transformers" and (is_model_class(tail) or tail.startswith("Auto") or tail.endswith("Config")))
                     or tail in {"get_peft_model", "prepare_model_for_kbit_training", "is_bfloat16_supported"})  # fmt: skip
         return False

@@ -185,8 +185,3 @@ def _made(machine: Machine, cls: Fact | None, given: dict[str, Fact], call: Call
         options = [o for o in parameter_options(init.value, call.span)[1:] if o.default is not None]
         given = {**settle(options, Words(), machine.launch is not None), **given}
     return machine.call(cls, Call(cls.value.name, (), given, call.span))
-
-
-def is_lightning_trainer(root: str, name: str) -> bool:
-    """Whether a class is Lightning's Trainer."""
-    return root == "lightning" and name == "Trainer"

@@ -29,3 +29,8 @@ def class_name(instance: Instance) -> str:
 def root_of(instance: Instance) -> str:
     """The package of an object's library class."""
     return canonical(instance.library)[0]
+
+
+def is_lightning_trainer(root: str, name: str) -> bool:
+    """Whether a class is Lightning's Trainer."""
+    return root == "lightning" and name == "Trainer"

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from memlint.dialects.context import Context
 from memlint.facts import Fact, Problem, TrainingRun
-from memlint.frameworks.jobs import Started
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.values import Instance, possible
 from memlint.source import Span
+from memlint.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.frameworks.jobs import Started
 
 
 class Found:
