@@ -177,7 +177,7 @@ def decode(data: bytes, path: str, kind: Kind) -> str:
 def _coding_cookie(data: bytes) -> str | None:
     """The encoding named in the first two lines (PEP 263)."""
     for line in data.split(b"\n", 2)[:2]:
-        match = re.match(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line)
+        match = b"coding" in line and re.match(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", line)
         if match:
             name = match.group(1).decode("ascii")
             return "utf-8-sig" if name.lower().replace("_", "-") in {"utf-8", "utf8"} else name

@@ -39,14 +39,14 @@ class Replay(NamedTuple):
 
 
 class _Block:
-    __slots__ = ("address", "free", "next", "previous", "size")
+    """Without a constructor: a replay makes thousands, and calling one takes as long as all the rest of a split."""
 
-    def __init__(self, address: int, size: int, previous: _Block | None, following: _Block | None) -> None:
-        self.address = address
-        self.size = size
-        self.free = False
-        self.previous = previous
-        self.next = following
+    __slots__ = ("address", "free", "next", "previous", "size")
+    address: int
+    size: int
+    free: bool
+    previous: _Block | None
+    next: _Block | None
 
 
 ADDRESS = 48
@@ -92,17 +92,20 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                     reserved += segment
                     if reserved > peak_reserved:
                         peak_reserved = reserved
-                    block = _Block(next_address, segment, None, None)
+                    block = _Block()
+                    block.address, block.size = next_address, segment
+                    block.previous = block.next = None
                     next_address += segment + 1  # a gap: segments never coalesce
                 rest = block.size - size
                 if rest > SMALL:
-                    address, following = block.address + size, block.next
-                    tail = at[address] = _Block(address, rest, block, following)
+                    tail = _Block()
+                    address = tail.address = block.address + size
+                    following = tail.next = block.next
+                    tail.size, tail.previous, tail.free = rest, block, True
                     if following is not None:
                         following.previous = tail
-                    block.next = tail
+                    block.next = at[address] = tail
                     block.size = size
-                    tail.free = True
                     insort(cached, rest << ADDRESS | address)
                 block.free = False
                 allocated += block.size

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
-from memlint.memory import allocator, expandable, pipeline, timeline
+from memlint.later import later
+from memlint.memory import allocator, timeline
 from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
 from memlint.memory.effects import effects
@@ -17,7 +18,12 @@ from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
 from memlint.memory.scenarios import bounded_over, scenarios
 from memlint.memory.setup import Setup, setup_of
 from memlint.models.architecture import Architecture
-from memlint.typed import NamedTuple
+from memlint.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from memlint.memory import expandable, pipeline
+else:  # few runs have any of these
+    expandable, pipeline = later("memlint.memory", "expandable", "pipeline")
 
 DEFAULT_CONTEXT = (300 << 20, 520 << 20, 900 << 20)
 """CUDA context and libraries of one process on an unknown card: 520 MiB in pytorch/pytorch#151030; 135 MiB on a T4 and over 1 GiB by

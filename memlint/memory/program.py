@@ -6,11 +6,11 @@ The phases follow the loop of the frameworks: load, states, forward, loss, backw
 
 from __future__ import annotations
 
-from memlint.memory import attention, loss, optimizer, reference, timeline
+from memlint.later import later
+from memlint.memory import attention, loss, optimizer, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
-from memlint.memory.evaluation import evaluate
 from memlint.memory.families import page_of
 from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine, start
@@ -19,6 +19,12 @@ from memlint.memory.setup import Setup
 from memlint.memory.tensor import BYTE, INT64, Ledger, Parameter, Storage, Tensor
 from memlint.memory.units import ROOT, Units, units_of
 from memlint.models.architecture import Architecture
+from memlint.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.memory import evaluation, reference
+else:  # few runs have any of these
+    evaluation, reference = later("memlint.memory", "evaluation", "reference")
 
 CHECKPOINTED = {"full", "selective_op", "selective_layer"}
 
@@ -71,7 +77,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     states = optimizer.states(m, setup, trained)
     step(m, setup, model, units, trained)
     if setup.evaluation_batch and setup.sharding.strategy != "megatron":
-        evaluate(m, setup, model, lambda: forward(m, setup, model, units))
+        evaluation.evaluate(m, setup, model, lambda: forward(m, setup, model, units))
         if units is not None:
             units.finish()
     if setup.rollouts and setup.sharding.strategy != "megatron":
