@@ -10,7 +10,7 @@ from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import engine_facts, linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
-from memlint.facts import Fact, default, fixed, unknown
+from memlint.facts import Fact, Problem, default, fixed, unknown
 from memlint.read.document import Document
 from memlint.typed import Any
 from memlint.versions import Versions
@@ -124,7 +124,9 @@ def _deepspeed(native: Native, result: Facts, context: Context, note: str) -> Fa
     file = given(options, "deepspeed_config_file")
     if file is not None and file.value != "none":
         training = {key: fact for key, fact in result.items() if key == "batch.micro_batch_size"}
-        return linked(file, training, context) | _zero3(options)
+        found = linked(file, training, context)
+        context.note(_contradictions(_repeated(options, result, context.versions), found))
+        return found | _zero3(options)
     engine = {"zero_optimization.stage": given(options, "zero_stage") or default(2, note)}
     for what in ("optimizer", "param"):
         device = given(options, f"offload_{what}_device")
@@ -135,6 +137,38 @@ def _deepspeed(native: Native, result: Facts, context: Context, note: str) -> Fa
     if steps is not None and steps.value != "auto":
         added["batch.gradient_accumulation_steps"] = derive(integer, steps)
     return added
+
+
+_COMPARED = {
+    "precision": "the precision", "parallel.strategy": "the ZeRO stage", "parallel.offload_optimizer": "the optimizer's place",
+    "parallel.offload_params": "the parameters' place", "batch.gradient_accumulation_steps": "the number of micro-batches a step",
+}  # fmt: skip
+
+
+def _repeated(options: Native, result: Facts, versions: Versions) -> Facts:
+    """What the launcher's own settings say again beside a DeepSpeed file."""
+    names = {"zero_stage": "zero_optimization.stage", "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
+             "offload_param_device": "zero_optimization.offload_param.device",
+             "gradient_accumulation_steps": "gradient_accumulation_steps"}  # fmt: skip
+    stated = {native: options[name] for name, native in names.items() if name in options}
+    facts = engine_facts(stated, versions) if "zero_optimization.stage" in stated else {}
+    return facts | {"precision": result["precision"]} if "precision" in result else facts
+
+
+def _contradictions(own: Facts, file: Facts) -> tuple[Problem, ...]:
+    """Settings that both state, and differently (`utils/dataclasses.py`, `_deepspeed_config_checks`, which refuses them all)."""
+    problems = []
+    for key, name in _COMPARED.items():
+        here, there = own.get(key), file.get(key)
+        if here is None or there is None or not (here.known and there.known and here.origin and there.origin):
+            continue
+        ours, theirs = here.origin[0].span, there.origin[0].span
+        same = str(here.value)[:4] == str(there.value)[:4] if key == "precision" else here.value == there.value
+        if same or ours is None or theirs is None or ours == theirs:
+            continue
+        message = f"{name} is {here.value} in the accelerate configuration and {there.value} in the DeepSpeed file: accelerate refuses both"
+        problems.append(Problem("contradiction", message, ours, (theirs,)))
+    return tuple(problems)
 
 
 def _zero3(options: Native) -> Facts:

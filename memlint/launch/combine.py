@@ -25,7 +25,7 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
     launcher = dict(command.launcher)
     framework = str(run.value("framework.name", ""))
     accelerated = framework in THROUGH_ACCELERATE
-    problems = list(run.problems)
+    problems = [*run.problems, *(problem for problem in command.problems if problem not in run.problems)]
     for key in ("parallel.gpus", "parallel.nodes", "hardware.gpu"):
         fact = launcher.pop(key, None)
         if fact is not None and not _states(facts.get(key)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memlint.facts import Fact
+from memlint.facts import Fact, Problem
 from memlint.source import Span
 from memlint.typed import NamedTuple
 
@@ -34,3 +34,5 @@ class Command(NamedTuple):
     """The file that holds the launch; links in `argv` are resolved from it."""
     accelerate_config: str | None = None
     """Path of the accelerate YAML that the launcher reads, resolved."""
+    problems: tuple[Problem, ...] = ()
+    """What the launcher itself refuses."""

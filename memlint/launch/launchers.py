@@ -197,8 +197,9 @@ def _accelerate(words: tuple[Fact, ...], base: Command, bare: Bare, around: Fact
     config = _accelerate_file(given, target, project)
     native = {**(flatten(config) if config else {}), **given.values}
     unread = given.opaque or (config is None and given.get("config_file") is not None)
-    facts = _accelerate_facts(native, bare, around, project, target, unread=unread)
-    return target._replace(launcher=facts, accelerate_config=config.path if config else None)
+    context = Context(versions_for(target.path, project.pinned), target.path, project, target.directory)
+    facts = _accelerate_facts(native, bare, around, context, unread=unread)
+    return target._replace(launcher=facts, accelerate_config=config.path if config else None, problems=tuple(context.problems))
 
 
 def _accelerate_file(given: Options, target: Command, project: Project) -> Document | None:
@@ -209,10 +210,7 @@ def _accelerate_file(given: Options, target: Command, project: Project) -> Docum
     return first_document(source) if source is not None else None
 
 
-def _accelerate_facts(
-    native: Mapping[str, Fact], bare: Bare, around: Facts, project: Project, target: Command, *, unread: bool
-) -> Facts:
-    context = Context(versions_for(target.path, project.pinned), target.path, project, target.directory)
+def _accelerate_facts(native: Mapping[str, Fact], bare: Bare, around: Facts, context: Context, *, unread: bool) -> Facts:
     facts = launcher_facts(native, context)
     if unread and "num_processes" not in native:
         # The file is not there: what it says is not known, and accelerate's defaults do not hold.
