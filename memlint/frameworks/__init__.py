@@ -69,7 +69,7 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
 
     pinned = {**pins_inside(source.text), **(getattr(project, "pinned", None) or {})}
     context = Context(versions_for(source.path, pinned), source.path, project, getattr(command, "directory", None))
-    collected = Collected(context, source.path, problems=list(habits(source)))
+    collected = Collected(context, source.path, lambda: habits(source))
     try:
         run_script(source, Frameworks(collected), project, command)
     except ReadError as error:

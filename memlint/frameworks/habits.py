@@ -195,7 +195,7 @@ def _retained(tree: ast.Module) -> Found:
 
 def _loads(tree: ast.Module) -> Found:
     """`torch.load(path)` whose result goes into `load_state_dict`."""
-    loads = {id(call): call for call in _calls(tree) if ast.unparse(call.func) == "torch.load" and _to_saved_device(call)}
+    loads = {id(call): call for call in _calls(tree) if _loads_file(call.func) and _to_saved_device(call)}
     if not loads:
         return
     bound: dict[str, ast.Call] = {}
@@ -211,6 +211,10 @@ def _loads(tree: ast.Module) -> Found:
                 bound = {name: other for name, other in bound.items() if other is not load}
                 message = "a checkpoint that was saved from a GPU is loaded back onto it, beside the model: map_location='cpu'"
                 yield "checkpoint-loaded-on-gpu", message, load
+
+
+def _loads_file(function: ast.expr) -> bool:
+    return _name(function) == "load" and ast.unparse(function) == "torch.load"
 
 
 def _to_saved_device(call: ast.Call) -> bool:
@@ -307,8 +311,18 @@ def _pixels(tree: ast.Module) -> Found:
 # Walking
 
 
-def _calls(node: ast.AST) -> Iterator[ast.Call]:
+def _calls(node: ast.AST) -> Iterable[ast.Call]:
+    return _calls_of_file(node) if isinstance(node, ast.Module) else _walked(node)
+
+
+def _walked(node: ast.AST) -> Iterator[ast.Call]:
     return (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+
+
+@lru_cache(maxsize=1)
+def _calls_of_file(tree: ast.Module) -> tuple[ast.Call, ...]:
+    """Every search wants them, and a walk over a file costs more than all else."""
+    return tuple(_walked(tree))
 
 
 def _name(expression: ast.expr) -> str:

@@ -50,7 +50,7 @@ def finish(
         dialect=dialect,
         recognised_by=recognised_by,
         sites=tuple(dict.fromkeys([*sites, *context.sites])),
-        problems=tuple(dict.fromkeys([*problems, *collected.problems, *context.problems])),
+        problems=tuple(dict.fromkeys([*problems, *collected.habits(), *collected.problems, *context.problems])),
         files=tuple(dict.fromkeys([collected.path, *machine.read_paths, *context.files])),
     )
 

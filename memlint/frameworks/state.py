@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from memlint.dialects.context import Context
 from memlint.facts import Fact, Problem, TrainingRun
@@ -44,12 +44,14 @@ class Tokenization:
 class Collected:
     """Everything found in one script. Nothing here is undone with a branch, so entries carry their own doubts."""
 
-    def __init__(self, context: Context, path: str, problems: list[Problem] | None = None) -> None:
+    def __init__(self, context: Context, path: str, habits: Callable[[], Iterable[Problem]] = tuple) -> None:
         self.context = context
         self.path = path
         self.runs: list[Found] = []
         self.tokenizations: list[Tokenization] = []
-        self.problems: list[Problem] = [] if problems is None else problems
+        self.habits = habits
+        """Problems of the script that are looked for when it has a run."""
+        self.problems: list[Problem] = []
         self.process_facts: dict[str, Fact] = {}
         """Canonical facts that the script's own process setup decides (`mp.spawn(nprocs=4)`)."""
         self.accelerators: list[Instance] = []
