@@ -10,6 +10,7 @@ import os
 import re
 from bisect import bisect_right
 from enum import Enum
+from stat import S_ISREG
 
 from memlint.typed import NamedTuple
 
@@ -143,7 +144,10 @@ def read(path: str, kind: Kind | None = None) -> Source:
     try:
         if os.path.isdir(path):
             raise ReadError("is a directory", path)
-        if os.stat(path).st_size > MAX_BYTES:
+        found = os.stat(path)
+        if not S_ISREG(found.st_mode):
+            raise ReadError("not a regular file: a pipe or a device may have no end", path)
+        if found.st_size > MAX_BYTES:
             raise ReadError(f"larger than {MAX_BYTES // 2**20} MiB, not read", path)
         with open(path, "rb") as file:
             data = file.read()

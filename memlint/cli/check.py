@@ -91,10 +91,10 @@ def report(
     outputs = list(formats) if any(file is None for _, file in formats) else [*formats, ("full", None)]
     if any(name in SHOW_EFFECTS for name, _ in outputs):
         result = with_effects(result)
-    if any(name in SHOW_EDITS for name, _ in outputs) and any(finding.fixes for finding in result.findings):
-        from memlint.cli.fix import with_edits
+        if any(finding.fixes for finding in result.findings):
+            from memlint.cli.fix import with_edits
 
-        result = with_edits(result, session)
+            result = with_edits(result, session)
     for name, file in outputs:
         if file is not None:
             write_file(file, render(name, result, Style()))
@@ -104,11 +104,8 @@ def report(
             stream.write(render(name, result, for_stream(stream)))
 
 
-SHOW_EDITS = ("full", "sarif", "rdjson")
-"""Formats that carry the edits themselves, so that a service can offer them, or say that memlint can make them."""
-
-SHOW_EFFECTS = ("full", "json", "jsonl", "markdown", "sarif")
-"""Formats that say what a fix would do to the memory; the others need no further estimates."""
+SHOW_EFFECTS = ("full", "json", "jsonl", "markdown", "sarif", "rdjson")
+"""Formats that say what a fix would do to the memory or carry its edits; the others need no further estimates."""
 
 
 def _statistics(result: CheckResult) -> str:

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 
+from memlint.assess import Assessment, assess
 from memlint.cli.check import exit_code, report
 from memlint.cli.examine import examine
 from memlint.cli.failure import Failure
 from memlint.cli.session import Inputs, Session
 from memlint.fixes import Fixed, FixEdits, Offer, fix_edits, run_fixes
 from memlint.fixes.edit import WriteError
-from memlint.report.result import CheckResult, TextEdit, gravest_first
+from memlint.report.result import CheckResult, Remedy, TextEdit, gravest_first
 from memlint.report.text import plain
 from memlint.rules import Safety
 from memlint.source import Places, Span
@@ -63,7 +64,7 @@ def _offers(inputs: Inputs, session: Session, options: SimpleNamespace) -> Itera
 
 
 def with_edits(result: CheckResult, session: Session) -> CheckResult:
-    """The result with the proved text edits of every fix that memlint would apply."""
+    """The result with the proved text edits of every fix that memlint can write, and the memory of what would then be read."""
     remedies = dict(result.remedies)
     for finding in result.findings:
         owner = result.owners.get(finding.fingerprint)
@@ -72,14 +73,21 @@ def with_edits(result: CheckResult, session: Session) -> CheckResult:
         project = session.project_for(owner.run.path, owner.settings)
         known = result.remedies_of(finding)
         remedies[finding.fingerprint] = tuple(
-            remedy._replace(edits=_edits(fix_edits(owner.run, remedy.fix.changes, project))) for remedy in known
+            _written_out(remedy, owner, fix_edits(owner.run, remedy.fix.changes, project)) for remedy in known
         )
     return result._replace(remedies=remedies)
 
 
-def _edits(proved: FixEdits | None) -> tuple[TextEdit, ...]:
+def _written_out(remedy: Remedy, owner: Assessment, proved: FixEdits | None) -> Remedy:
+    """What else follows from the changed values (an evaluation that takes the training's batch size) counts, too."""
     if proved is None:
-        return ()
+        return remedy
+    left = assess(proved.run, owner.gpu, owner.settings).needed
+    after = remedy.after_bytes if left is None or remedy.after_bytes is None else left.expected
+    return remedy._replace(edits=_edits(proved), after_bytes=after)
+
+
+def _edits(proved: FixEdits) -> tuple[TextEdit, ...]:
     places: Mapping[str, Places] = {path: Places(source.text) for path, source in proved.before.items()}
     found = []
     for edit in proved.edits:

@@ -29,6 +29,8 @@ class FixEdits:
     edits: tuple[Edit, ...]
     before: Mapping[str, Source]
     after: Mapping[str, Source]
+    run: TrainingRun
+    """The run as it would be read."""
 
 
 def fix_edits(run: TrainingRun, changes: Mapping[str, Any], project: Project) -> FixEdits | None:
@@ -59,7 +61,7 @@ def fix_edits(run: TrainingRun, changes: Mapping[str, Any], project: Project) ->
         return None
     before = {path: project.read(path) for path in texts}
     edits = tuple(e for path in texts for e in edit.between(path, before[path].text, texts[path].text))
-    return FixEdits(dict(changes), edits, before, texts)
+    return FixEdits(dict(changes), edits, before, texts, current.runs[index])
 
 
 def _overlaid(run: TrainingRun, original: TrainingRun, key: str) -> bool:

@@ -85,7 +85,10 @@ def render_gitlab(result: CheckResult, style: Style) -> str:
 
 
 def render_junit(result: CheckResult, style: Style) -> str:
-    """One test suite per file with one failed test per finding; one passed test when there is nothing to say."""
+    """One test suite per file with one failed test per finding; one passed test when there is nothing to say.
+
+    As Jenkins' `junit-10.xsd` has it: a test case takes no line and no column.
+    """
     by_file: dict[str, list[Finding | ReadError]] = {}
     for finding in result.findings:
         by_file.setdefault(finding.span.path, []).append(finding)
@@ -117,7 +120,7 @@ def _junit_case(entry: Finding | ReadError, classname: str) -> Sequence[str]:
         span = file_span(entry.span)
         name, kind, text, line, column = entry.code, "failure", message(entry), span.line, span.column
     return (
-        f'    <testcase name="{xml(name)}" classname="{classname}" line="{line}" column="{column}">',
+        f'    <testcase name="{xml(name)}" classname="{classname}">',
         f'      <{kind} message="{xml(text)}">{xml(f"line {line}, column {column}: {text}")}</{kind}>',
         "    </testcase>",
     )

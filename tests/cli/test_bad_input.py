@@ -90,6 +90,32 @@ def test_an_unreadable_file_that_was_named(memlint: Memlint, tmp_path: Path, cas
     assert message in line
 
 
+def test_a_pipe_is_not_waited_for(memlint: Memlint, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.py")
+    done = memlint("check", "train.py")
+    assert done.code == 2
+    assert "train.py:1:1: not a regular file" in done.out
+
+
+CELLS = {
+    "all Python": ["from trl import SFTTrainer"],
+    "a magic without its sign, alone in its cell": ["pip install trl", "from trl import SFTTrainer"],
+    "shell text": ["cd /content\nexport A=1\naccelerate launch train.py", "from trl import SFTTrainer"],
+    "prose": ["Then we train the model:", "from trl import SFTTrainer"],
+}
+
+
+@pytest.mark.parametrize(("case", "read"), [(case, case in list(CELLS)[:2]) for case in CELLS])
+def test_a_notebook_with_cells_that_are_no_python_is_read_without_them(
+    memlint: Memlint, tmp_path: Path, case: str, read: bool
+) -> None:
+    cells = [{"cell_type": "code", "source": text} for text in CELLS[case]]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}), encoding="utf-8")
+    done = memlint("check", "a.ipynb")
+    assert (done.code, done.err) == (0, "")
+    assert ("MEM202" in done.out) is not read
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["empty.py", "empty.yaml", "empty.json", "empty.sh", "empty.ipynb"])
 def test_an_empty_file_is_no_training_run(memlint: Memlint, tmp_path: Path, command: str, name: str) -> None:
