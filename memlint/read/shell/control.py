@@ -35,8 +35,8 @@ from memlint.read.shell.syntax import (
 )
 from memlint.read.shell.value import Array, Value, raw_text, status_of, text_of, unknown_value
 
-MAX_STEPS = 20_000
-"""Simple commands walked in one script, over all worlds and loops."""
+MAX_STEPS = 8_000
+"""Simple commands walked in one script, over all worlds and loops; the largest launch of public repositories took 6,500."""
 MAX_WORLDS = 12
 MAX_ROUNDS = 12
 """Rounds of a `for` loop; a longer one is walked once with an unknown variable."""
