@@ -70,9 +70,16 @@ def _by_keyword(node: ast.Call, values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         keyword = _keyword(node, head)
         old = ast.literal_eval(keyword.value) if keyword and _is_plain_dict(keyword.value) else {}
-        inner = gathered.setdefault(head, dict(old))
-        inner[rest] = value
+        gathered[head] = _nested(gathered.get(head, old), rest.split("."), value)
     return gathered
+
+
+def _nested(mapping: Any, names: list[str], value: Any) -> dict[str, Any]:
+    """A mapping with a value under nested names; what stands there already and is no mapping gives way."""
+    own = dict(mapping) if isinstance(mapping, Mapping) else {}
+    head, *rest = names
+    own[head] = _nested(own.get(head), rest, value) if rest else value
+    return own
 
 
 def _by_position(code: _Code, node: ast.Call, place: Span | None) -> bool:
@@ -151,11 +158,13 @@ def states(source: Source, site: Site, name: str) -> bool:
     """Whether the call at a site states a keyword, or a key of a mapping given as one (`fsdp_config.version`)."""
     module = _parse(source.text)
     node = _Code(source.text).call_at(module, site.span) if module else None
-    head, _, rest = name.partition(".")
+    head, *rest = name.split(".")
     keyword = _keyword(node, head) if node else None
-    if keyword is None or not rest:
-        return keyword is not None
-    return isinstance(keyword.value, ast.Dict) and any(_says(key, rest) for key in keyword.value.keys if key)
+    inner: ast.expr | None = keyword.value if keyword else None
+    for part in rest:
+        pairs = zip(inner.keys, inner.values, strict=True) if isinstance(inner, ast.Dict) else ()
+        inner = next((value for key, value in pairs if key is not None and _says(key, part)), None)
+    return inner is not None
 
 
 class _Code:

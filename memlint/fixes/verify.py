@@ -14,7 +14,7 @@ from memlint.facts.keys import normalise
 from memlint.typed import Any
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
-    "batch.micro_batch_size": ("eval.batch_size", "batch.gradient_accumulation_steps"),
+    "batch.micro_batch_size": ("eval.batch_size",),
     "checkpointing.enabled": ("checkpointing.",),
     "precision": ("model.dtype", "quantization.compute_dtype", "parallel.mp_", "trainer.outputs_fp32", "adapter.dtype"),
     "model.dtype": ("precision", "adapter.dtype", "model.norm_dtype", "quantization.compute_dtype"),
@@ -28,8 +28,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
 }
 """Changed key -> the keys (or prefixes of keys) that belong to it and may change with it.
 
-Authors let the evaluation batch follow the training batch (one constant, `${batch_size}`); its size changes no result. Where a
-framework divides a stated global batch, accumulation follows the micro batch, and the samples of a step stay.
+Authors let the evaluation batch follow the training batch (one constant, `${batch_size}`); its size changes no result.
 """
 
 

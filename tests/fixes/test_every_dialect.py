@@ -32,7 +32,6 @@ SAMPLES = sorted((HERE / "samples").iterdir())
 DIALECTS = (*CONFIGURATIONS, *IN_TOML)
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "smaller batch": {"batch.micro_batch_size": 1},
     "smaller batch, more steps": {"batch.micro_batch_size": 1, "batch.gradient_accumulation_steps": 8},
     "shorter": {"batch.sequence_length": 1024},
     "checkpointing": {"checkpointing.enabled": True},
@@ -70,7 +69,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 _UNSAID = {
     "a launcher says nothing of the model, the batch, the loss, the optimizer and the script": (
-        "accelerate: smaller batch; smaller batch, more steps; shorter; not reentrant; checkpoints on the host; sdpa; flash attention;"
+        "accelerate: smaller batch, more steps; shorter; not reentrant; checkpoints on the host; sdpa; flash attention;"
         " half weights; fused loss; 8-bit adam; fused adam; double quantization; compute dtype; storage dtype; qlora; lora;"
         " smaller evaluation; smaller buckets; reduced each time; precomputed reference; sharded generation; plain compilation"
     ),
@@ -120,7 +119,7 @@ _UNSAID = {
         "ludwig: not reentrant; checkpoints on the host; sdpa; flash attention; bf16; fused loss; fused adam; storage dtype;"
         " sharded checkpoint; zero3; fsdp2; smaller buckets; wrapped layers; reduced each time; fully sharded; all on the host;"
         " states on the host; precomputed reference; sharded generation; plain compilation\n"
-        "lightning_cli: smaller batch; smaller batch, more steps; shorter; checkpointing; not reentrant; checkpoints on the host; sdpa;"
+        "lightning_cli: smaller batch, more steps; shorter; checkpointing; not reentrant; checkpoints on the host; sdpa;"
         " flash attention; fused loss; 8-bit adam; fused adam; double quantization; compute dtype; storage dtype; qlora; lora;"
         " smaller evaluation; sharded checkpoint; fsdp2; smaller buckets; wrapped layers; reduced each time; precomputed reference;"
         " sharded generation; plain compilation\n"
