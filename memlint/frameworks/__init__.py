@@ -33,7 +33,7 @@ _LIBRARIES = (
 )
 
 
-_STARTS = ("subprocess", "os.system(", "sagemaker")
+_STARTS = (r"subprocess\b(?<!\wsubprocess)", r"os\.system\(", r"sagemaker\b(?<!\wsagemaker)")
 """What a script that starts a training elsewhere has."""
 
 
@@ -48,10 +48,13 @@ _FOREIGN = sys.stdlib_module_names | frozenset(
 """Modules that are no part of a project, as far as a script that acts by them alone trains nothing."""
 
 
+def _any_of(patterns: tuple[str, ...], text: str) -> bool:
+    return any(re.search(pattern, text) for pattern in patterns)
+
+
 def could_train(text: str) -> bool:
     """Whether a Python text could start a training at all; what fails this is not parsed."""
-    starts = any(word in text for word in _STARTS)
-    if any(re.search(pattern, text) for pattern in _TRAINS) or (starts and re.search(LAUNCH, text)):
+    if _any_of(_TRAINS, text) or (_any_of(_STARTS, text) and re.search(LAUNCH, text)):
         return re.search(_LIBRARIES, text) is not None
     return re.search(_ACTS, text) is not None and not _FOREIGN.issuperset(re.findall(_IMPORTED, text))
 
