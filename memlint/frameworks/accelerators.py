@@ -13,7 +13,7 @@ from memlint.frameworks.parallel import ddp_facts, mixed_precision, offload_fact
 from memlint.frameworks.state import Collected, Event, instances
 from memlint.read.document import flatten
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Instance, Table, possible
+from memlint.read.pyeval.values import Array, Instance, Opaque, Table, possible
 from memlint.source import Span
 from memlint.typed import Any
 
@@ -82,6 +82,22 @@ def _accelerate(machine: Machine, collected: Collected, facts: dict[str, Fact], 
             _deepspeed_plugin(collected, facts, given[name])
 
 
+def _remaining_factor(config: Table) -> Fact | None:
+    """The micro batches a step in `train_batch_size = micro * world_size * steps`, which holds for any number of GPUs."""
+    total, micro = config.slots.get("train_batch_size"), config.slots.get("train_micro_batch_size_per_gpu")
+    if not isinstance(total, Fact) or total.known or not isinstance(micro, Fact) or not micro.known:
+        return None
+    factors = [total]
+    while any(isinstance(f.value, Opaque) and f.value.operation == "Mult" for f in factors):
+        factors = [
+            p for f in factors for p in (f.value.parents if isinstance(f.value, Opaque) and f.value.operation == "Mult" else (f,))
+        ]
+    own = next((f for f in factors if f.known and f.value == micro.value), None)
+    world = [f for f in factors if isinstance(f.value, Opaque) and f.value.operation.endswith("get_world_size")]
+    rest = [f for f in factors if f is not own and f not in world]
+    return plain(rest[0]) if own is not None and len(world) == 1 and len(rest) == 1 and rest[0].known else None
+
+
 def _fsdp_plugin(facts: dict[str, Fact], plugin: Fact, accelerator: Instance) -> None:
     for value in instances(plugin):
         span = value.call.span
@@ -123,7 +139,10 @@ def _deepspeed_plugin(collected: Collected, facts: dict[str, Fact], plugin: Fact
 def _config(collected: Collected, config: Fact) -> dict[str, Fact]:
     """The engine's facts of a DeepSpeed configuration given as a dict or a path."""
     if isinstance(config.value, Table) and config.known:
-        return deepspeed.engine_facts(flat(config.value), collected.context.versions)
+        native = flat(config.value)
+        if "gradient_accumulation_steps" not in native and (steps := _remaining_factor(config.value)) is not None:
+            native["gradient_accumulation_steps"] = steps
+        return deepspeed.engine_facts(native, collected.context.versions)
     document = collected.context.follow(plain(config))
     if document is None:
         named = f" {config.value!r}" if isinstance(config.value, str) else ""

@@ -32,7 +32,7 @@ from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import drawn, probe
 from memlint.frameworks.processes import shrinking, started
 from memlint.frameworks.state import Collected, instances
-from memlint.frameworks.trainers import is_trainer, new_trainer, trained
+from memlint.frameworks.trainers import is_trainer, new_trainer, train_loader, trained
 from memlint.later import later
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
@@ -161,8 +161,11 @@ class Frameworks(CommandLines):
         if root in {"timm", "torchvision"}:
             return self._vision(root, head, call)
         if root == "diffusers":
-            loads = method == "from_pretrained" and is_diffusion_model(head)
-            return load(head, call, **{".diffusion": True}) if loads else None
+            if not is_diffusion_model(head):
+                return None
+            if not method:  # built from its sizes
+                return load(head, call, **{".diffusion": True, ".config": new_config(head, call)})
+            return load(head, call, **{".diffusion": True}) if method == "from_pretrained" else None
         if root not in {"transformers", "peft", "sentence_transformers", "optimum", "trl", "deepspeed", "liger_kernel"}:
             return None
         if (
@@ -315,7 +318,7 @@ class Frameworks(CommandLines):
                 return opaque("the result of train()", "made", (), call.span)
             if name == "__init__":
                 self._new_trainer(machine, value, call)
-            return None
+            return train_loader(value, call) if name == "get_train_dataloader" else None
         if root == "sagemaker" and name in {"fit", "train"}:
             self._start(machine, jobs.submitted(value))
             return fixed(None, call.span)

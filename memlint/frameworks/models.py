@@ -108,6 +108,8 @@ def config_facts(config: Instance) -> dict[str, Fact]:
     source = config.slots.get(".id")
     if source is not None:
         name = plain(source)
+        if name.known and name.value in ("", None):
+            name = unknown("the name of the model's config is empty unless the launch gives one", place(name))
         changed = {k: v for k, v in values.items() if k not in {"use_cache", "trust_remote_code", "cache_dir", "revision"}}
         facts["model.id"] = name
         if changed:

@@ -52,7 +52,7 @@ _TIMM = {"adam": "Adam", "adamw": "AdamW", "nadam": "NAdam", "radam": "RAdam", "
 def _by_name(call: Call) -> Fact | None:
     """timm's `create_optimizer_v2(model, opt="adamw")`."""
     named = call.argument("opt", 1) or fixed("sgd", call.span)
-    kind = _TIMM.get(str(named.value).lower()) if named.known else None
+    kind = _TIMM.get(str(named.value).lower()) if named.known and not call.open else None
     return fixed(Instance(Symbol(f"torch.optim.{kind}"), call, dict(call.kwargs)), call.span) if kind else None
 
 

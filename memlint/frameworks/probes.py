@@ -56,6 +56,7 @@ def probe(machine: Machine, name: str, call: Call) -> Fact | None:
         gpus, nodes = launcher.get("parallel.gpus"), launcher.get("parallel.nodes")
         if gpus is not None and gpus.known and (nodes is None or nodes.known):
             return Fact(gpus.value * (nodes.value if nodes else 1), gpus.status, gpus.origin)
+        return opaque("the number of processes that the launch starts is not known", f"call:{name}", (), call.span)
     if tail in {"get_rank", "get_local_rank"} and name.startswith("torch."):
         return fixed(0, call.span, "the first process")
     if name in {"random.choice", "numpy.random.choice", "ray.tune.choice", "ray.tune.grid_search"}:

@@ -84,6 +84,15 @@ def trained(machine: Machine, collected: Collected, trainer: Instance, call: Cal
     collected.add(machine, _run(machine, collected, trainer, call), trainer)
 
 
+def train_loader(trainer: Instance, call: Call) -> Fact | None:
+    """`trainer.get_train_dataloader()`: a loader of the size that the arguments say."""
+    for config in instances(trainer.slots.get("args")):
+        size = config.slots.get("per_device_train_batch_size") or default(8, "TrainingArguments", config.call.span)
+        made = Call("torch.utils.data.DataLoader", (), {"batch_size": size}, call.span)
+        return fixed(Instance(Symbol("torch.utils.data.DataLoader"), made, dict(made.kwargs)), call.span)
+    return None
+
+
 def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) -> TrainingRun:
     versions = collected.context.versions
     name = class_name(trainer)

@@ -36,13 +36,16 @@ def load_fast(name: str, call: Call) -> Fact:
         kwargs["dtype"] = bf16_or(call.span, "unsloth: dtype=None takes bfloat16 where the card has it")
     if model_name is not None:
         kwargs["pretrained_model_name_or_path"] = model_name
+    sentences = (
+        name == "FastSentenceTransformer"
+    )  # unsloth 2026.8 `models/sentence_transformer.py`: nothing is quantized by default
     full = kwargs.get("full_finetuning")
     eight = kwargs.get("load_in_8bit")
     sixteen = kwargs.get("load_in_16bit")
-    off = any(f is not None and f.known and f.value is True for f in (full, eight, sixteen))
+    off = sentences or any(f is not None and f.known and f.value is True for f in (full, eight, sixteen))
     if "load_in_4bit" not in kwargs and not off:
         kwargs["load_in_4bit"] = default(True, "unsloth default")
-    if off:
+    if off and not (sentences and "load_in_4bit" in kwargs):
         kwargs["load_in_4bit"] = fixed(False, call.span)
     kwargs.setdefault("bnb_4bit_quant_type", default("nf4", "unsloth default"))
     kwargs.setdefault("bnb_4bit_use_double_quant", default(True, "unsloth default"))
@@ -50,9 +53,12 @@ def load_fast(name: str, call: Call) -> Fact:
         kwargs["bnb_4bit_compute_dtype"] = kwargs["dtype"]
     made = Call(call.name, (), kwargs, call.span, call.open)
     head = "AutoModelForImageTextToText" if "Vision" in name else "AutoModelForCausalLM"
+    head = "SentenceTransformer" if sentences else head
     model = load(head, made, **{".unsloth": True, "max_seq_length": length})
     if full is not None and full.known and full.value is True:
         _checkpointing(model.value, kwargs.get("use_gradient_checkpointing") or default("unsloth", "unsloth default"))
+    if sentences:
+        return model
     tokenizer = fixed(Instance(Symbol("transformers.AutoTokenizer"), call), call.span)
     return fixed(Array((model, tokenizer), "tuple"), call.span)
 
