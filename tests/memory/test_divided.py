@@ -99,3 +99,19 @@ def test_a_tensor_plan_spans_all_processes() -> None:
             "precision": "bf16-true", "batch.sequence_length": 512}  # fmt: skip
     root = 2 * 128256 * 4096 + 65 * 4096
     assert kept(estimated(plan)) == pytest.approx(2 * (root + (8_030_261_248 - root) / 8), abs=2 * MIB)
+
+
+def test_a_megatron_rank_of_qwen3_5_holds_its_part_of_both_kinds_of_layers() -> None:
+    """Qwen3.5-35B-A3B's configuration over tensor 2 and expert 8: three of four layers have linear attention (16 key and 32 value heads of
+    128, a convolution over four positions), the others 16 heads of 256 with an output gate over 2 key heads; 256 experts of width 512 and
+    a shared one. Norms and routers are whole on each rank."""
+    hidden, inner, vocabulary = 2048, 512, 248320
+    delta = hidden * (2 * 2048 + 2 * 4096 + 2 * 32) + (2 * 2048 + 4096) * 4 + 2 * 32 + 4096 * hidden
+    full = hidden * (2 * 4096 + 2 * 512) + 4096 * hidden
+    experts = 256 * 3 * hidden * inner // 8
+    every = 2 * hidden + 256 * hidden
+    rank = 40 * (experts + every + 3 * hidden * inner // 2) + 30 * (delta // 2 + 128) + 10 * full // 2 + vocabulary * hidden + hidden
+    run = {"framework.name": "megatron", "parallel.strategy": "megatron", "parallel.tensor": 2, "parallel.expert": 8,
+           "model.dtype": "bfloat16", "precision": "bf16-true", "batch.sequence_length": 1024, "parallel.expert_tensor": 1}  # fmt: skip
+    found = estimated(run, "Qwen/Qwen3.5-35B-A3B")
+    assert kept(found) == pytest.approx(2 * rank, rel=1e-3)

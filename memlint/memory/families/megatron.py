@@ -13,6 +13,7 @@ from memlint.memory import ops
 from memlint.memory.attention import Shape, flash
 from memlint.memory.build import Builder
 from memlint.memory.exchange import exchanged
+from memlint.memory.families.megatron_delta import delta_net, is_linear
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision_language import text_of
 from memlint.memory.machine import Machine
@@ -31,7 +32,7 @@ hybrid models, which is built as grouped attention, stay below."""
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The blocks of one pipeline stage; the embedding on the first, the head on the last."""
     a = text_of(a)._replace(params=a.params) if "text_config" in a.config else a
-    if not (a.heads and a.hidden_size and a.layers) or any(key.startswith("mamba") for key in a.config):
+    if not (a.heads and a.hidden_size and a.layers) or any(key.startswith("mamba") for key in a.config if key != "mamba_ssm_dtype"):
         raise _unknown(a)
     setup, hidden = b.setup, a.hidden_size or 0
     split = setup.sharding.tensor
@@ -125,7 +126,10 @@ def _block(b: Builder, a: Architecture, index: int, tokens: int) -> Block:
     b.enter_layer(index)
     hidden = a.hidden_size or 0
     norm_1 = b.norm("input_layernorm", hidden)
-    attention = _latent(b, a) if _number(a, "kv_lora_rank") else _grouped(b, a)
+    if is_linear(a, index):
+        attention = delta_net(b, a, _linear_of)
+    else:
+        attention = _latent(b, a) if _number(a, "kv_lora_rank") else _grouped(b, a)
     norm_2 = b.norm("pre_mlp_layernorm", hidden)
     dense = b.setup.stage in ("only", "first") and index < _number(a, "first_k_dense_replace", "dense_layers")
     feed_forward = _dense(b, a) if dense or not _routed(a) else _experts(b, a)
@@ -176,18 +180,21 @@ def _grouped(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]
     head_dim = a.head_dim or hidden // (a.heads or 1)
     kv_heads = max(1, (a.kv_heads or a.heads or 1) // split)
     q, kv = heads * head_dim, kv_heads * head_dim
-    qkv = _linear_of(b, "linear_qkv", hidden, q + 2 * kv)
+    gated = bool(a.config.get("attn_output_gate"))
+    qkv = _linear_of(b, "linear_qkv", hidden, (2 if gated else 1) * q + 2 * kv)
     proj = _linear_of(b, "linear_proj", q, hidden)
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         full = m.tokens
-        query, key, value = ops.split(m, qkv(m, x), (full * q, full * kv, full * kv))
+        query, key, value, *gate = ops.split(m, qkv(m, x), (full * q, full * kv, full * kv, *([full * q] if gated else ())))
         del x
         query, key = ops.shift(m, query), ops.shift(m, key)
         value = ops.copy(m, value)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim)
         mixed = _core(m, query, key, value, shape)
         del query, key, value
+        if gate:  # `attention_output_gate`: times the gate's sigmoid, compiled
+            mixed = ops.mul(m, mixed, gate[0])
         return proj(m, mixed)
 
     return attention
