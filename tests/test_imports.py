@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from memlint.memory.families import TYPES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "memlint"
@@ -17,15 +20,35 @@ PACKAGE = ROOT / "memlint"
 BANNED = {
     "libcst", "rich", "torch", "transformers", "trl", "peft", "numpy", "pydantic", "typing_extensions", "pygments",
     "importlib.metadata", "xml.etree", "urllib.request", "http", "ssl", "asyncio", "multiprocessing", "concurrent.futures",
-    "subprocess", "logging", "unittest", "sqlite3", "difflib", "dataclasses", "inspect", "shutil",
+    "subprocess", "logging", "unittest", "sqlite3", "difflib", "dataclasses", "inspect", "shutil", "tokenize",
+    "typing", "pathlib", "argparse", "gettext", "locale", "urllib.parse", "ipaddress", "tomllib",
 }  # fmt: skip
 """Slow, heavy or not ours: none of it may be loaded by `memlint check` when nothing is to be fixed."""
 
+UNUSED = {
+    "memlint.fixes", "memlint.cli.help", "memlint.cli.fix", "memlint.rules.page", "memlint.rules.grammar", "memlint.rules.kinds",
+    "memlint.rules.team", "memlint.report.json", "memlint.memory.expandable", "memlint.memory.evaluation",
+    "memlint.memory.reference",
+}  # fmt: skip
+"""Of memlint's own modules: what no plain check needs."""
+
+LOOPS = {"loops", "batches", "contexts", "accelerators", "engines"}
+ELSEWHERE = {*LOOPS, "lightning", "sentences", "jobs"}
+SURFACES: dict[str, set[str]] = {
+    "hf_trainer/fits.py": set(),
+    "trl_qlora/fits.py": set(),
+    "torch_loop/fits.py": LOOPS,
+    "accelerate/fits.py": LOOPS,
+}
+"""Which of these models of frameworks a script loads: a Trainer's needs none."""
+
 LISTING = """
-import json, sys
+import sys
 from memlint.cli import main
 code = main(sys.argv[1:])
-print(json.dumps([code, sorted(sys.modules)]))
+loaded = sorted(sys.modules)
+import json
+print(json.dumps([code, loaded]))
 """
 
 
@@ -39,18 +62,12 @@ print(json.dumps([code, sorted(sys.modules)]))
         "llama_factory/does_not_fit.yaml",
     ],
 )
-def test_the_hook_path_imports_only_the_standard_library_and_yaml(path: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LISTING, "check", "--format", "concise", str(ROOT / "examples" / path)],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
-    code, loaded = json.loads(done.stdout.splitlines()[-1])
+def test_the_hook_path_imports_only_the_standard_library_and_yaml(path: str, tmp_path: Path) -> None:
+    code, loaded = _loaded(path, tmp_path)
     assert code == (0 if "does_not" not in path else 1)
     modules = set(loaded)
     assert BANNED & modules == set()
+    assert UNUSED & modules == set()
     assert path.endswith(".yaml") or "yaml" not in modules  # a script that links no config needs no YAML reader
     ours = {name.partition(".")[0] for name in modules if "cython" not in name} - set(sys.stdlib_module_names)
     # What a virtual environment's own start-up (.pth files) loads is not ours to judge.
@@ -58,6 +75,18 @@ def test_the_hook_path_imports_only_the_standard_library_and_yaml(path: str) -> 
         [sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
     )
     assert ours - set(started.stdout.split()) <= {"memlint", "yaml", "_yaml", "__main__", "tomli"}
+
+
+@pytest.mark.parametrize("path", SURFACES)
+def test_a_script_loads_the_models_of_its_own_framework(path: str, tmp_path: Path) -> None:
+    _, loaded = _loaded(path, tmp_path)
+    assert {name.rpartition(".")[2] for name in loaded if name.startswith("memlint.frameworks.")} & ELSEWHERE == SURFACES[path]
+
+
+@pytest.mark.parametrize("path", ["hf_trainer/fits.py", "axolotl/fits.yaml"])
+def test_an_estimate_loads_the_page_of_its_own_family(path: str, tmp_path: Path) -> None:
+    _, loaded = _loaded(path, tmp_path)
+    assert {name.rpartition(".")[2] for name in loaded if name.startswith("memlint.memory.families.")} & set(TYPES) == {"llama"}
 
 
 def test_no_circle_of_imports() -> None:
@@ -74,6 +103,20 @@ def test_no_circle_of_imports() -> None:
 
     for module in sorted(graph):
         visit(module, ())
+
+
+def _loaded(path: str, folder: Path) -> tuple[int, list[str]]:
+    """The exit code of a check of an example, in a project without a configuration, and the modules that are loaded at its end."""
+    shutil.copytree((ROOT / "examples" / path).parent, folder / "job")
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING, "check", "--format", "concise", str(folder / "job" / Path(path).name)],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    code, modules = json.loads(done.stdout.splitlines()[-1])
+    return code, modules
 
 
 def _name(path: Path) -> str:

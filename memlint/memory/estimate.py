@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
 from memlint.later import later
-from memlint.memory import allocator, timeline
+from memlint.memory import allocator, pipeline, timeline
 from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
 from memlint.memory.effects import effects
@@ -21,9 +21,9 @@ from memlint.models.architecture import Architecture
 from memlint.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from memlint.memory import expandable, pipeline
-else:  # few runs have any of these
-    expandable, pipeline = later("memlint.memory", "expandable", "pipeline")
+    from memlint.memory import expandable
+else:  # few runs have it
+    (expandable,) = later("memlint.memory", "expandable")
 
 DEFAULT_CONTEXT = (300 << 20, 520 << 20, 900 << 20)
 """CUDA context and libraries of one process on an unknown card: 520 MiB in pytorch/pytorch#151030; 135 MiB on a T4 and over 1 GiB by
