@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from memlint.memory.tensor import COMPUTE, GATHER
 from memlint.memory.timeline import Events
@@ -70,7 +70,7 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
     cached, stream = pools[COMPUTE], COMPUTE
     at: dict[int, _Block] = {}
     """The free blocks, by address."""
-    live: dict[int, _Block] = {}
+    live = [_Block()] * len(sizes)
     waiting: deque[_Block] = deque()
     reserved = allocated = wanted = peak_reserved = peak_allocated = slack = next_address = 0
     steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
@@ -115,7 +115,7 @@ def replay(events: Events, capacity: int | None = None, expandable: bool = False
                     slack = allocated - wanted
                 live[event] = block
             else:
-                block = live.pop(-event)
+                block = live[-event]
                 allocated -= block.size
                 wanted -= sizes[-event]
                 if streams:
@@ -154,22 +154,18 @@ def cut(events: Events) -> tuple[list[int], list[int], list[int]]:
     sizes, stream = events.sizes, events.stream
     bounds = (0, events.states_begin, events.step_begins, len(stream))
     loading, states, steady = (
-        [event for event in stream[begin:end] if sizes[event if event > 0 else -event] > SMALL]
-        for begin, end in pairwise(bounds)
+        [event for event in stream[begin:end] if sizes[event if event > 0 else -event] > SMALL] for begin, end in pairwise(bounds)
     )
     return loading, states, steady
 
 
 def small_bytes(events: Events) -> int:
     """The most that small requests hold together."""
-    held = most = 0
-    for event in events.stream:
-        size = events.sizes[event] if event > 0 else -events.sizes[-event]
-        if -SMALL <= size <= SMALL:
-            held += size
-            if held > most:
-                most = held
-    return most
+    sizes = events.sizes
+    changes = [
+        size if event > 0 else -size for event in events.stream if (size := sizes[event if event > 0 else -event]) <= SMALL
+    ]
+    return max(accumulate(changes, initial=0))
 
 
 def _release(cached: list[int], at: dict[int, _Block]) -> int:
