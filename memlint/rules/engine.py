@@ -16,7 +16,7 @@ from memlint.source import Span
 from memlint.typed import Any
 
 _TERMS_OF_ESTIMATE = ("estimate", "verdict", "largest")
-_ABOUT_MEMORY = (*_TERMS_OF_ESTIMATE, "fits_for_sure")
+_ABOUT_MEMORY = (*_TERMS_OF_ESTIMATE, "fits_for_sure", "gpu.capacity")
 """A rule whose condition has one of these speaks because of memory: its fix must lower it."""
 
 
@@ -104,7 +104,9 @@ def _fixes(rule: Rule, scope: Facts) -> tuple[Fix, ...]:
         changes[change.key] = expression.value(scope) if expression else change.value
     if rule.fix_title is None or any(value is UNKNOWN for value in changes.values()):
         return ()
-    about_memory = rule.when is not None and any(name.partition(".")[0] in _ABOUT_MEMORY for name in rule.when.names)
+    about_memory = rule.when is not None and any(
+        name in _ABOUT_MEMORY or name.partition(".")[0] in _ABOUT_MEMORY for name in rule.when.names
+    )
     if about_memory and scope.assessment.estimate is not None and not saves(scope.assessment, changes):
         return ()
     return (Fix(rule.fix_title.render(scope), changes, rule.safety),)
