@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from memlint.dialects.from_pretrained import load_facts
 from memlint.facts import Fact, Status
-from memlint.frameworks.models import model_facts, models_in
-from memlint.read.pyeval.values import Array, Instance, possible
+from memlint.frameworks.models import is_model, model_facts, models_in
+from memlint.read.pyeval.values import Array, Class, Instance, possible
 from memlint.typed import Any
 from memlint.versions import Versions
 
@@ -32,6 +32,25 @@ def companions(trainer: Instance, native: dict[str, Fact], versions: Versions) -
         if named is not None and isinstance(value_model, Fact):
             facts["model.value_model"] = Fact(named[0], Status.FIXED, value_model.origin)
     return facts
+
+
+def held_beside(trainer: Instance, versions: Versions) -> dict[str, Fact]:
+    """`model.companions` of a trainer written in the script that keeps further models in its attributes (a teacher)."""
+    if not isinstance(trainer.cls, Class):
+        return {}
+    trained = (
+        [model for value in _members(trainer.slots["model"]) for model in models_in(value)] if "model" in trainer.slots else []
+    )
+    found: dict[str, Fact] = {}
+    held: dict[str, Any] = {}
+    for slot, given in trainer.slots.items():
+        beside = isinstance(given, Fact) and isinstance(slot, str) and slot[:1] != "." and slot != "model"
+        for value in possible(given) if beside else ():
+            named = _named(value, {}, versions) if is_model(value) and not any(value is model for model in trained) else None
+            if named is not None:
+                held[named[0]] = named[1]
+                found["model.companions"] = Fact(held, Status.FIXED, given.origin)
+    return found
 
 
 def _members(fact: Fact) -> list[Any]:

@@ -11,7 +11,7 @@ from memlint.dialects.hf_arguments import problems, training_arguments
 from memlint.dialects.trl import OBJECTIVES, TRAINERS, reference_model, string_model_dtype, trl_arguments
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks import unsloth
-from memlint.frameworks.companions import companions
+from memlint.frameworks.companions import companions, held_beside
 from memlint.frameworks.configurations import config_class, native_arguments
 from memlint.frameworks.configurations import site as arguments_site
 from memlint.frameworks.freezing import trainable_modules
@@ -123,6 +123,7 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
             facts["reference_model"] = _passed_reference(facts["reference_model"], passed)
         facts |= companions(trainer, native, versions)
     else:
+        facts |= held_beside(trainer, versions)
         facts.setdefault("reference_model", default("none", "one model is trained"))
     _optimizer(machine, trainer, facts, call)
     _evaluation(trainer, native, facts)

@@ -435,7 +435,7 @@ def fill_record(machine: Machine, instance: Instance, call: Call, given: Mapping
         if value is None:
             value = field.default
         if value is not None:
-            value = linked(value, call.span, f"`{field.name}`")
+            value = linked(_validated(machine, instance.cls, field, value), call.span, f"`{field.name}`")
             if value.status is Status.CHOICES and ABSENT in value.choices:
                 known = [Fact(v, Status.FIXED, value.origin) for v in value.choices if v is not ABSENT]
                 value = merge([*known, field.default] if field.default is not None else known)
@@ -446,6 +446,20 @@ def fill_record(machine: Machine, instance: Instance, call: Call, given: Mapping
     post = instance.cls.find("__post_init__")
     if post is not None and isinstance(post.value, Function):
         call_function(machine, post.value, Call("__post_init__", (fixed(instance),), {}, call.span))
+
+
+def _validated(machine: Machine, cls: Class, field: Field, value: Fact) -> Fact:
+    """pydantic makes a nested model of a dict."""
+    if not isinstance(value.value, Table) or not value.known or value.value.open:
+        return value
+    if not any(isinstance(base, Symbol) and base.name.endswith(("BaseModel", "BaseSettings")) for base in cls.lineage()):
+        return value
+    named = field.annotation.id if isinstance(field.annotation, ast.Name) else ""
+    scope = cls.scope.parent
+    found = scope.slots.get(named) if scope is not None else None
+    if not isinstance(found, Fact) or not isinstance(found.value, Class) or not found.value.is_record:
+        return value
+    return call_value(machine, found, Call(found.value.name, (), {str(k): f for k, f in value.value.entries()}, field.span))
 
 
 def _is_classvar(field: Field) -> bool:

@@ -85,6 +85,8 @@ class CommandLines(Library):
         if (root, tail) in {("tyro", "cli"), ("simple_parsing", "parse"), ("jsonargparse", "CLI"), ("jsonargparse", "auto_cli"),
                             ("defopt", "run"), ("cyclopts", "run")} and call.args:  # fmt: skip
             return from_type(machine, call.args[0], call)
+        if root == "hydra" and name.endswith("ConfigStore.instance"):
+            return fixed(Instance(Symbol("hydra.ConfigStore"), call), call.span)
         if root == "hydra" and tail == "main":
             return fixed(Instance(Symbol("hydra.main"), call, {".wraps": "hydra"}), call.span)
         if root == "absl":
@@ -109,6 +111,8 @@ class CommandLines(Library):
         tail = value.cls.name.rpartition(".")[2]
         if tail in PARSERS or tail == "SubParsers":
             return parser_method(machine, value, name, call)
+        if tail == "ConfigStore" and name == "store":
+            return hydra.store(machine, call)
         if value.cls == CONTEXT:
             return context_method(machine, value, name, call)
         if tail == "Typer":

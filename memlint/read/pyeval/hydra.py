@@ -5,10 +5,11 @@ from __future__ import annotations
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.documents import load_document, weakened
+from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.objects import copied
 from memlint.read.pyeval.options import guessed
-from memlint.read.pyeval.values import REST, Array, Call, Native, Table, linked, opaque
+from memlint.read.pyeval.values import REST, Array, Call, Class, Instance, Native, Symbol, Table, linked, opaque
 from memlint.source import Span
 from memlint.typed import Any
 
@@ -20,9 +21,11 @@ def omegaconf(machine: Machine, tail: str, call: Call) -> Fact | None:
     """Functions of `omegaconf.OmegaConf`."""
     first = call.args[0] if call.args else None
     if tail == "load" and first is not None:
-        return interpolated(load_document(machine, first, call.span))
-    if tail in {"create", "structured", "to_container", "to_object", "masked_copy"}:
-        return interpolated(first) if first is not None else fixed(Table(), call.span)
+        return interpolated(machine, load_document(machine, first, call.span))
+    if tail == "structured" and first is not None:
+        return _structured(machine, first, call.span)
+    if tail in {"create", "to_container", "to_object", "masked_copy"}:
+        return interpolated(machine, first) if first is not None else fixed(Table(), call.span)
     if tail == "from_cli":
         words = list(machine.launch.argv) if machine.launch is not None else []
         table = Table()
@@ -31,6 +34,7 @@ def omegaconf(machine: Machine, tail: str, call: Call) -> Fact | None:
     if tail in {"merge", "unsafe_merge"}:
         made = Table()
         for argument in call.args:
+            argument = _structured(machine, argument, call.span)
             if isinstance(argument.value, Table):
                 overlay(made, argument.value)
             else:
@@ -45,6 +49,34 @@ def omegaconf(machine: Machine, tail: str, call: Call) -> Fact | None:
     if tail in {"set_struct", "resolve", "set_readonly", "save", "register_new_resolver"}:
         return fixed(None, call.span)
     return None
+
+
+def store(machine: Machine, call: Call) -> Fact:
+    """`ConfigStore.instance().store(name=..., node=..., group=...)`."""
+    group, name, node = call.argument("group", 2), call.argument("name", 0), call.argument("node", 1)
+    if name is not None and node is not None and isinstance(name.value, str):
+        folder = f"{group.value}/" if group is not None and isinstance(group.value, str) else ""
+        machine.flags[f"hydra:{folder}{name.value}"] = node
+    return fixed(None, call.span)
+
+
+def _structured(machine: Machine, node: Fact, span: Span, depth: int = 6) -> Fact:
+    """A dataclass (or an object of one) as a configuration; other values as they are."""
+    if isinstance(node.value, Class) and node.value.is_record:
+        made = call_value(machine, node, Call(node.value.name, (), {}, span))
+        return weakened(_structured(machine, made, span, depth - 1)) if depth else made  # a launch may set each of them
+    if not isinstance(node.value, Instance) or not isinstance(node.value.cls, Class) or not depth:
+        return node
+    slots = {k: f for k, f in node.value.slots.items() if isinstance(f, Fact) and isinstance(k, str) and k[:1] != "."}
+    return Fact(
+        Table({k: _missing(_structured(machine, f, span, depth - 1), k) for k, f in slots.items()}), node.status, node.origin
+    )
+
+
+def _missing(value: Fact, name: str) -> Fact:
+    """`MISSING` is what the launch has to give."""
+    missing = (isinstance(value.value, Symbol) and value.value.name == "omegaconf.MISSING") or value.value == "???"
+    return opaque(f"`{name}` is not given", "missing", (), value.origin[0].span if value.origin else None) if missing else value
 
 
 def overlay(target: Table, source: Table) -> None:
@@ -119,7 +151,7 @@ def configuration(machine: Machine, call: Call) -> Fact:
     if table is None:
         return opaque(f"the Hydra configuration {name.value!r} is not in the project", "hydra", (), call.span)
     apply_overrides(table, words)
-    return interpolated(fixed(table, call.span))
+    return interpolated(machine, fixed(table, call.span))
 
 
 def compose(machine: Machine, base: str, name: str, span: Span, words: list[Fact], depth: int = 0) -> Table | None:
@@ -127,6 +159,9 @@ def compose(machine: Machine, base: str, name: str, span: Span, words: list[Fact
     stem = name.removesuffix(".yaml")
     path = f"{base}/{stem}.yaml" if base else f"{stem}.yaml"
     loaded = load_document(machine, fixed(path), span)
+    stored = machine.flags.get(f"hydra:{path.removesuffix('.yaml')}") or machine.flags.get(f"hydra:{stem}")
+    if not isinstance(loaded.value, Table) and stored is not None:
+        loaded = _structured(machine, stored, span)
     if not isinstance(loaded.value, Table):
         return None
     own = Table(dict(loaded.value.slots))
@@ -161,26 +196,26 @@ def compose(machine: Machine, base: str, name: str, span: Span, words: list[Fact
     return made
 
 
-def interpolated(config: Fact) -> Fact:
-    """The configuration with `${a.b}` resolved from itself and `${oc.env:X,default}` from its default."""
+def interpolated(machine: Machine, config: Fact) -> Fact:
+    """The configuration with `${a.b}` resolved from itself and `${oc.env:X,default}` from the environment or its default."""
     if not isinstance(config.value, Table):
         return config
     made = copied(config, deep=True)
-    _resolve(made.value, made.value, 6)
+    _resolve(machine, made.value, made.value, 6)
     return made
 
 
-def _resolve(table: Table, root: Table, depth: int) -> None:
+def _resolve(machine: Machine, table: Table, root: Table, depth: int) -> None:
     for key, fact in list(table.slots.items()):
         if not isinstance(fact, Fact):
             continue
         if isinstance(fact.value, Table) and depth:
-            _resolve(fact.value, root, depth - 1)
+            _resolve(machine, fact.value, root, depth - 1)
         elif isinstance(fact.value, str) and "${" in fact.value:
-            table.slots[key] = _reference(fact, root, 4)
+            table.slots[key] = _reference(machine, fact, root, 4)
 
 
-def _reference(fact: Fact, root: Table, depth: int) -> Fact:
+def _reference(machine: Machine, fact: Fact, root: Table, depth: int) -> Fact:
     text = str(fact.value)
     whole = text.startswith("${") and text.endswith("}") and text.count("${") == 1
     if not whole or not depth:
@@ -190,14 +225,9 @@ def _reference(fact: Fact, root: Table, depth: int) -> Fact:
     inner = text[2:-1]
     if inner.startswith(("oc.env:", "env:")):
         name, _, otherwise = inner.partition(":")[2].partition(",")
-        if otherwise:
-            return guessed(Fact(otherwise.strip().strip("'\""), Status.DEFAULT, fact.origin))
-        return opaque(
-            f"the environment variable {name} is not set in the launch",
-            "environ",
-            (),
-            fact.origin[0].span if fact.origin else None,
-        )
+        place = next((origin.span for origin in fact.origin if origin.span is not None), Span("", 1))
+        given = Fact(otherwise.strip().strip("'\""), Status.DEFAULT, fact.origin) if otherwise else None
+        return guessed(variable(machine, name.strip(), given, place))
     node: Any = Fact(root)
     for part in inner.split("."):
         node = node.value.slots.get(part) if isinstance(node, Fact) and isinstance(node.value, Table) else None
@@ -206,5 +236,5 @@ def _reference(fact: Fact, root: Table, depth: int) -> Fact:
             f"the interpolation {text} leads nowhere", "interpolation", (), fact.origin[0].span if fact.origin else None
         )
     if isinstance(node.value, str) and "${" in node.value:
-        node = _reference(node, root, depth - 1)
+        node = _reference(machine, node, root, depth - 1)
     return linked(node, fact.origin[0].span if fact.origin else None, "interpolated here")
