@@ -72,11 +72,18 @@ def entry(model_id: str, row: dict[str, Any], linears: dict[str, Any], dropouts:
         "note": row.get("note"),
         "source": row.get("source"),
     }
+    if headless(kept["class"]):
+        del kept["tied"]  # a head that somebody puts on it is tied as its configuration says
     if kept["backbone"] == kept["params"]:
         del kept["backbone"]
     if not kept["conflicts"]:
         del kept["conflicts"]
     return {key: value for key, value in kept.items() if value not in (None, [], {}, "")}
+
+
+def headless(name: str | None) -> bool:
+    """Whether a class is a backbone without an output head."""
+    return str(name).partition("(")[0].endswith("Model") and not str(name).endswith(("LMHeadModel", "LMHeadModel)", "MTModel"))
 
 
 def fold(text: str) -> str:
@@ -116,6 +123,8 @@ def from_catalogue(file: Path) -> tuple[Entries, Aliases]:
         if not key.startswith(("/", "#")):
             parsed = json.loads(value)
             if isinstance(parsed, dict):
+                if headless(parsed.get("class")):
+                    parsed.pop("tied", None)
                 entries[key] = parsed
             else:
                 aliases[key] = (parsed[0], parsed[1])

@@ -35,8 +35,8 @@ class Architecture(NamedTuple):
     """Unique parameters of the causal-LM (or native head) class, tied weights once; None when not counted."""
     linears: tuple[tuple[str, int, int, int], ...] = ()
     """Every Linear as (leaf name, in features, out features, how many); `lm_head` included."""
-    experts: tuple[tuple[str, int, int, int, int], ...] = ()
-    """Weights of several experts in one parameter as (leaf name, experts, rows, columns, how many)."""
+    stacked: tuple[tuple[str, int, int, int, int], ...] = ()
+    """Three-dimensional parameters (the experts of a layer in one, convolutions) as (leaf name, *sizes, how many)."""
     dropouts: Mapping[str, float] = {}
     """Dropout probabilities above zero by their config key (class defaults or checkpoint values)."""
     exact: bool = True

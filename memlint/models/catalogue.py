@@ -49,7 +49,7 @@ def architecture(row: Mapping[str, Any]) -> Architecture:
         dtype=row.get("dtype") or shape.dtype,
         params=row.get("params"),
         linears=tuple((name, fan_in, fan_out, count) for name, fan_in, fan_out, count in row.get("linears", ())),
-        experts=tuple((name, stack, rows, columns, count) for name, stack, rows, columns, count in row.get("experts", ())),
+        stacked=tuple((name, stack, rows, columns, count) for name, stack, rows, columns, count in row.get("experts", ())),
         dropouts={**shape.dropouts, **row.get("dropouts", {})},
     )
 

@@ -93,7 +93,7 @@ def _arithmetic(architecture: Architecture) -> list[str]:
     assert architecture.params is not None
     parts: list[tuple[str, tuple[int, ...]]] = [
         *((linear[0], linear[1:]) for linear in architecture.linears if not (architecture.tied and linear[0] in HEADS)),
-        *((stack[0], stack[1:]) for stack in architecture.experts),
+        *((stack[0], stack[1:]) for stack in architecture.stacked),
     ]
     config = architecture.config
     width = config.get("embedding_size") or config.get("word_embed_proj_dim") or architecture.hidden_size

@@ -66,7 +66,7 @@ def asked(found: Lookup) -> Lookup:
         shape = from_config(native(config), architecture.name, f"{architecture.source}, read by {by}")
         if find_spec("torch") and (shape.layers or 0) <= MAX_LAYERS:
             counted = count(build(transformers, config, found.written.get("architectures")))
-            shape = shape._replace(params=counted.params, linears=counted.linears, experts=counted.stacked, tied=counted.tied)
+            shape = shape._replace(params=counted.params, linears=counted.linears, stacked=counted.stacked, tied=counted.tied)
     except Exception as error:  # a configuration that the class refuses
         return found._replace(how=f"{found.how}; {by} refuses it: {' '.join(str(error).split())[:120]}")
     exact = bool(shape.model_type and (shape.layers or shape.params)) and architecture.exact

@@ -158,7 +158,7 @@ def _counted(architecture: Architecture, row: Mapping[str, Any] | None) -> Archi
     counted = catalogue.architecture(row)
     if _shape(counted) != _shape(architecture):
         return architecture
-    return architecture._replace(params=counted.params, linears=counted.linears, experts=counted.experts)
+    return architecture._replace(params=counted.params, linears=counted.linears, stacked=counted.stacked)
 
 
 def _shape(architecture: Architecture) -> tuple[object, ...]:
