@@ -118,7 +118,7 @@ def _experts(run: TrainingRun, architecture: Architecture) -> list[list[dict[str
     """Whether bitsandbytes packs the experts, where nothing states the version of transformers: 4.57 has a linear layer for each, 5.0
     stacks them in parameters that quantisers pass by."""
     packs = run.value("quantization.method") in ("bnb_4bit", "bnb_8bit") and not _known(run, "quantization.experts")
-    if not packs or not architecture.experts or states_transformers(run):
+    if not packs or not architecture.stacked or states_transformers(run):
         return []
     versions = run.value("framework.versions") or {}
     return [[{}, {"framework.versions": {**versions, "transformers": "4.57"}}]]
