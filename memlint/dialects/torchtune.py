@@ -63,7 +63,7 @@ def recognise(document: Document) -> str | None:
 def facts(native: Native, context: Context | None = None) -> Facts:
     """Canonical facts of a recipe configuration. A launch adds the recipe's name as `recipe` (`lora_finetune_distributed`)."""
     context = context or Context()
-    native = _workers(native)
+    native = _workers(_renamed(native))
     role = "policy_model" if "policy_model._component_" in native else "model"
     builder = given(native, f"{role}._component_") or unknown("the model builder is not named")
 
@@ -112,6 +112,12 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     result["reference_model"] = _reference(native, result["adapter.method"], derive(_component, builder))
     context.note(_problems(native, result))
     return result
+
+
+def _renamed(native: Native) -> Native:
+    """An override that gives a component a text names it: `optimizer=torch.optim.SGD` (`_merge_yaml_and_cli_args`)."""
+    names = [name for name, fact in native.items() if isinstance(fact.value, str) and f"{name}._component_" in native]
+    return {**native, **{f"{name}._component_": native[name] for name in names}}
 
 
 def _workers(native: Native) -> Native:

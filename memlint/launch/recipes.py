@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from memlint.dialects import by_name, kind_of_document, recognise
 from memlint.dialects.accelerate import launcher_facts
+from memlint.dialects.accepted import unknown_keys
 from memlint.dialects.context import Context, first_document
 from memlint.dialects.hydra import composed
 from memlint.dialects.settle import settle
@@ -225,9 +226,10 @@ def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRu
         native = composed(document, context) if dialect.INTERPOLATES else flatten(document)
         path, files = document.path, (command.path, document.path)
         sites = (Site(dialect.NAME, kind_of_document(path), document.root.span),)
-        problems = document.problems
+        problems = (*document.problems, *unknown_keys(document, dialect.NAME))
         dialect = by_name(_dialect_of(document, found.dialect))
-    native = {**native, **found.native}
+    gone = tuple(f"{name}." for name, fact in found.native.items() if fact.known and fact.value is None)
+    native = {**{name: fact for name, fact in native.items() if not name.startswith(gone)}, **found.native}
     if getattr(dialect, "INTERPOLATES", False):
         native = interpolated(native)
     asked = {f"ENV.{name}": command.env[name] for name in getattr(dialect, "ENVIRONMENT", ()) if name in command.env}
@@ -273,7 +275,8 @@ def tool_launcher(command: Command, found: Recipe, run: TrainingRun) -> Command:
             known = nodes.known and text(nodes).isdigit()
             launcher["parallel.nodes"] = nodes.with_value(int(text(nodes))) if known else unknown("NNODES is not known")
     gpus = launcher.get("parallel.gpus")
-    if gpus is not None and gpus.known and "parallel.strategy" not in launcher:
+    shards = run.value("parallel.strategy") not in (None, "none", "ddp")  # what the tool does by itself is no guess
+    if gpus is not None and gpus.known and "parallel.strategy" not in launcher and not shards:
         nodes = launcher.get("parallel.nodes")
         many = gpus.value * (nodes.value if nodes is not None and nodes.known else 1) > 1
         if found.dialect == "ms_swift" and many and processes is None:

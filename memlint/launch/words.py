@@ -74,11 +74,18 @@ def _number(written: str) -> bool:
 OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w.@/]*=")
 """A word that is a setting of its own (`batch_size=4`, `+trainer.x=1`), not another value of the option before it."""
 
+DELETION = re.compile(r"~[A-Za-z_][\w.@/]*")
+"""A setting that is taken out of the file (torchtune, Hydra)."""
+
+
+def _own(written: str) -> bool:
+    return OVERRIDE.match(written) is not None or DELETION.fullmatch(written) is not None
+
 
 def arguments(words: Iterable[Fact]) -> tuple[dict[str, Fact], tuple[Fact, ...]]:
     """`--key value`, `--key=value`, `--key a b`, `--key` and `key=value` as native arguments, and the other words.
 
-    A key without a value is True. Several values are a list. Hydra's `+key=` and `++key=` count as `key=`.
+    A key without a value is True. Several values are a list. Hydra's `+key=` and `++key=` count as `key=`, `~key` is a null.
     """
     found: dict[str, Fact] = {}
     rest: list[Fact] = []
@@ -99,8 +106,12 @@ def arguments(words: Iterable[Fact]) -> tuple[dict[str, Fact], tuple[Fact, ...]]
             found[key] = word._replace(value=value) if equals else word._replace(value=True)
             if equals:
                 key = ""
-        elif key and not (written.startswith("-") and not _number(written)) and not (several and OVERRIDE.match(written)):
+        elif key and not (written.startswith("-") and not _number(written)) and not (several and _own(written)):
             several.append(word)
+        elif DELETION.fullmatch(written):
+            close()
+            key, several = "", []
+            found[written[1:]] = word._replace(value=None)
         elif OVERRIDE.match(written):
             close()
             key, several = "", []
