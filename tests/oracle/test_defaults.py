@@ -1,4 +1,4 @@
-"""The recorded defaults against the libraries that are installed: the run after an upgrade says what `tools/refresh_defaults.py` must do."""
+"""The recorded defaults against the installed libraries: after an upgrade it says what `tools/refresh_defaults.py` must do."""
 
 from __future__ import annotations
 
