@@ -36,6 +36,8 @@ class Shape(NamedTuple):
     """Queries and keys are raised to float32 before they are multiplied (GPT-J, GPT-Neo)."""
     head_major: bool = False
     """Queries come out of a concatenation, head by head: the flash kernel's result has their layout and has to be copied."""
+    separate: bool = False
+    """Each sample attends in a call of its own, so that no product has to copy its operands."""
     kv_head_major: bool = False
     """Keys and values are laid out head by head as well: no product has to copy them."""
     float32_softmax: bool = True
@@ -240,7 +242,7 @@ def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:
     if shape.float32_scores:
         q, k = ops.cast(m, q, FP32), ops.cast(m, k, FP32)
     q, k = ops.autocast(m, q), ops.autocast(m, k)
-    if shape.batch > 1:
+    if shape.batch > 1 and not shape.separate:
         q = ops.copy(m, q) if not shape.head_major else q
         if shape.heads == shape.kv_heads and not shape.kv_head_major:
             k = ops.copy(m, k)
@@ -262,7 +264,7 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
         weights = ops.softmax(m, weights, itemsize)
     weights = m.weights = ops.dropout(m, weights, shape.dropout)
     v = ops.autocast(m, v)
-    if shape.batch > 1 and shape.heads == shape.kv_heads and not shape.kv_head_major:
+    if shape.batch > 1 and shape.heads == shape.kv_heads and not shape.kv_head_major and not shape.separate:
         v = ops.copy(m, v)
     out = _product(m, weights, v, shape.out)
     return ops.copy(m, out)

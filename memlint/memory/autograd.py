@@ -91,6 +91,20 @@ class View(Tensor):
         self.base = base
 
 
+def kept_for(x: Tensor) -> list[Storage]:
+    """What the nodes below `x` keep."""
+    nodes = [x.node] if x.node is not None else []
+    seen, found = set(nodes), []
+    while nodes:
+        node = nodes.pop()
+        found += [storage for storage in node.saved or () if storage is not None]
+        for edge in node.nexts:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                nodes.append(edge[0])
+    return found
+
+
 def alias(x: Tensor) -> Tensor:
     """A second tensor over the same storage (a view, or a shared gradient): its storage then has another owner."""
     if type(x) is View:

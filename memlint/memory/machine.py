@@ -57,8 +57,8 @@ class Machine:
         """The cached casts by their weight's ident: (layer of the weight, cast)."""
         self.weights: Tensor | None = None
         """Eager attention's probabilities: the block's local variable (`hidden_states, _ = self.self_attn(...)`) holds them to its end."""
-        self.encoded: Tensor | None = None
-        """What an earlier stage returned (an encoder's last states): the model's output holds it until the loss is there."""
+        self.named: list[Tensor] = []
+        """What local variables of the model and its output hold until the loss is there: an encoder's last states, image features."""
         self.mask: Tensor | None = None
         self.shared: list[Tensor] = []
         """What the blocks of a stage read beside their input: a position bias that all of them add, the mask of the other side."""

@@ -176,15 +176,20 @@ def rms_statistics(m: Machine, x: Tensor, width: int) -> Tensor:
     return small(m, shift(m, variance))
 
 
-def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None, width: int) -> Tensor:
-    """`F.layer_norm`: keeps input, mean and rstd. Autocast runs it in float32 and keeps its casts of weight and bias."""
+def layer_norm(
+    m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None, width: int, groups: int = 0
+) -> Tensor:
+    """`F.layer_norm`: keeps input, mean and rstd. Autocast runs it in float32 and keeps its casts of weight and bias.
+
+    `F.group_norm` is the same but for the number of its statistics, one for each of `groups`.
+    """
     plain = (weight, bias)
     call = (x,)  # the caller's reference to the input, whatever it is cast to
     if m.autocast:
         x = cast(m, x, FP32)
         weight = cast(m, weight, FP32) if weight is not None else None
         bias = cast(m, bias, FP32) if bias is not None else None
-    rows = x.numel // width
+    rows = groups or x.numel // width
     out = m.new(x.numel, x.itemsize)
     mean, rstd = Storage(m.ledger, rows * FP32), Storage(m.ledger, rows * FP32)
     numel, itemsize = x.numel, x.itemsize
@@ -290,6 +295,13 @@ def gather(m: Machine, x: Tensor, index: Tensor, numel: int) -> Tensor:
     return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),), (index.storage,))
 
 
+def average_pool(m: Machine, x: Tensor, count: int) -> Tensor:
+    """`F.avg_pool2d`: the mean of `count` values; keeps its input."""
+    out = m.new(x.numel // count, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (x.storage,))
+
+
 def take(m: Machine, x: Tensor, index: Tensor, numel: int) -> Tensor:
     """`torch.gather(x, dim, index)`: keeps x and the index."""
     out = m.new(numel, x.itemsize)
@@ -344,7 +356,7 @@ def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tens
     return m.tape.record(out, (x, w), rule, (x.storage, w.storage if w is not weight else None))
 
 
-def convolution(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None, numel: int) -> Tensor:
+def convolution(m: Machine, x: Tensor, weight: Tensor, bias: Parameter | None, numel: int) -> Tensor:
     """`F.conv1d`/`conv2d`: keeps its input in any case; autocast casts all operands."""
     x, w = autocast(m, x), autocast(m, weight)
     b = autocast(m, bias) if bias is not None else None
@@ -359,7 +371,15 @@ def convolution(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None
             m.new(nb, itemsize) if need_b else None,
         )
 
-    return m.tape.record(out, (x, w, b), rule, (x.storage, w.storage if w is not weight else None))
+    return m.tape.record(out, (x, w, b), rule, (x.storage, w.storage if not isinstance(w, Parameter) else None))
+
+
+def weight_norm(m: Machine, direction: Tensor, lengths: Tensor) -> Tensor:
+    """`torch._weight_norm(v, g)`: a weight of given direction and lengths; keeps the norms of the direction."""
+    out = m.new(direction.numel, direction.itemsize)
+    norms = Storage(m.ledger, lengths.numel * FP32)
+    nv, ng, itemsize = direction.numel, lengths.numel, direction.itemsize
+    return m.tape.record(out, (direction, lengths), lambda g: (m.new(nv, itemsize), m.new(ng, itemsize)), (norms,))
 
 
 def where(m: Machine, condition: Tensor, x: Tensor, numel: int) -> Tensor:

@@ -137,6 +137,7 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     ledger.component = "logits"
     value = loss.compute(m, setup, model, hidden)
     del hidden
+    m.named.clear()
     if setup.reference_copy:
         reference.scored(m, model, lambda: forward(m, setup, model, units))
     if setup.sharding.strategy == "dp":
@@ -199,6 +200,7 @@ def accumulated(m: Machine, setup: Setup, units: Units | None, trained: list[Par
 
 def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tensor:
     """Every stage: embedding, blocks (checkpointed where the setup says), final normalisation."""
+    m.named.clear()
     context: Tensor | None = None
     x: Tensor | None = None
     index = 0
@@ -227,6 +229,8 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
             units.enter_head()
         x = stage.finish(m, x)
         del embedded
+        if context is not None:
+            m.named.append(context)
         context = x
     if units is not None:
         units.end_forward()

@@ -10,7 +10,7 @@ _NO_MASK = frozenset({"mask"})
 _SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4}
 _VIT = dict(_SIZES, image_size=176, patch_size=16, num_labels=10)
 _TEXT = dict(_SIZES, vocab_size=VOCAB, max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-_DECODER = dict(_TEXT, num_key_value_heads=2, hidden_size=80, tie_word_embeddings=False)
+_DECODER = dict(_TEXT, num_key_value_heads=2, hidden_size=96, tie_word_embeddings=False)
 _TOWER = dict(_SIZES, image_size=112, patch_size=14)
 _BOTH = ("text_config.num_hidden_layers", "vision_config.num_hidden_layers")
 
@@ -96,9 +96,9 @@ _FAMILIES = (
         "image_text_to_text",
         {
             "text_config": dict(_DECODER, model_type="gemma", head_dim=24),
-            "vision_config": dict(_TOWER, model_type="siglip_vision_model", projection_dim=80, vision_use_head=False),
+            "vision_config": dict(_TOWER, model_type="siglip_vision_model", projection_dim=96, vision_use_head=False),
             "image_token_index": 5,
-            "projection_dim": 80,
+            "projection_dim": 96,
         },
         depth=_BOTH,
     ),
@@ -118,11 +118,11 @@ _FAMILIES = (
         "image_text_to_text",
         {
             "text_config": dict(
-                _DECODER, rope_parameters={"rope_type": "default", "mrope_section": [2, 4, 4], "rope_theta": 1e4}
+                _DECODER, rope_parameters={"rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e4}
             ),
             "vision_config": {
                 "embed_dim": 64,
-                "hidden_size": 80,
+                "hidden_size": 96,
                 "num_heads": 4,
                 "mlp_ratio": 3,
                 "patch_size": 14,
@@ -139,12 +139,12 @@ _FAMILIES = (
         "image_text_to_text",
         {
             "text_config": dict(
-                _DECODER, rope_parameters={"rope_type": "default", "mrope_section": [2, 4, 4], "rope_theta": 1e4}
+                _DECODER, rope_parameters={"rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e4}
             ),
             "vision_config": {
                 "hidden_size": 64,
                 "intermediate_size": 176,
-                "out_hidden_size": 80,
+                "out_hidden_size": 96,
                 "num_heads": 4,
                 "patch_size": 14,
                 "spatial_merge_size": 2,

@@ -41,6 +41,7 @@ TYPES = {
     "dit": "flux2_transformer cogvideox_transformer3d",
     "image_classification": "vit deit dinov2 beit",
     "dual_encoder": "clip siglip",
+    "speech": "wav2vec2 hubert",
     "t5": "t5 mt5 umt5",
     "encoder_decoder": "bart mbart pegasus m2m_100 marian whisper",
     "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie nomic_bert layoutlm",

@@ -44,8 +44,6 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         projections = [b.linear("head", words.hidden, common, bias=True)]
     sequence = b.machine.sequence
     features: list[Tensor] = []
-    states: list[Tensor] = []
-    """The towers' last states, which the model's output holds until the loss is there."""
     masks: list[Tensor | None] = []
 
     def see(m: Machine, context: Tensor | None) -> Tensor:
@@ -56,7 +54,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def seen(m: Machine, x: Tensor) -> Tensor:
         x = tower.finish(m, x)
-        states[:] = [x]
+        m.named.append(x)
         pooled = tower.pooled(m, x)
         features[:] = [apply(m, projections[0], pooled) if clip else pooled]
         return features[0]
@@ -68,7 +66,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def compared(m: Machine, x: Tensor) -> Tensor:
         x = words.finish(m, x)
-        states.append(x)
+        m.named.append(x)
         if clip:
             index = m.new(m.batch, INT64)
             pooled = ops.gather(m, x, index, m.batch * words.hidden)
@@ -82,9 +80,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         text_features, image_features = features.pop(), features.pop()
         similarity = ops.matmul(m, _unit(m, text_features, common), _unit(m, image_features, common), m.batch * m.batch)
         similarity = ops.mul(m, similarity, ops.unary(m, scales[0], keeps="output"))
-        value = _cross_entropy(m, similarity) if clip else _sigmoid_loss(m, ops.add(m, similarity, scales[1]))
-        states.clear()
-        return value
+        return _cross_entropy(m, similarity) if clip else _sigmoid_loss(m, ops.add(m, similarity, scales[1]))
 
     stages = [Stage(see, tower.blocks, seen), Stage(read, words.blocks, compared)]
     return Model(stages, None, None, words.hidden, 0, causal=clip, loss=loss)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
+from memlint.memory.autograd import kept_for
 from memlint.memory.build import Builder
 from memlint.memory.families import moe, parts
 from memlint.memory.families.llama import LANGUAGE, is_windowed, windowed
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
@@ -32,6 +33,13 @@ class _Step:
     """By windowed or not: cos and sin."""
     kept: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Keys and values of the last layer of each kind that has its own; later layers use them again."""
+    graphs: dict[bool, list[Storage]] = field(default_factory=dict)
+    """What the graph below recomputed keys and values keeps: nothing runs through it, so it lives as long as they do."""
+
+    def drop(self) -> None:
+        """The layers' arguments are gone."""
+        self.kept.clear()
+        self.graphs.clear()
 
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
@@ -52,7 +60,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     window = windowed(b, a, layers)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        step.kept.clear()
+        step.drop()
         ids = ops.token_ids(m, m.tokens)
         x = ops.embedding(m, table, hidden, m.tokens, ids, True)
         m.shared = []
@@ -66,7 +74,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
             del own, projected
         for sliding in (True, False):
             step.tables[sliding] = parts.rotary_tables(m, _head_dim(a, sliding), x.itemsize)
-        return x
+        view = Tensor(x.storage, x.numel, x.itemsize)
+        return m.tape.record(view, (x,), _through(step))  # backward has passed the first layer
 
     blocks: list[Block] = []
     for index in range(layers):
@@ -78,7 +87,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     def finish(m: Machine, x: Tensor) -> Tensor:
         m.shared = []
         if b.setup.checkpointing == "none":  # a checkpointed block's arguments hold them
-            step.kept.clear()
+            step.drop()
         return final(m, x)
 
     language = b.setup.objective in LANGUAGE
@@ -91,6 +100,14 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return ops.scale(m, ops.unary(m, ops.scale(m, logits), keeps="output")) if capped else logits
 
     return Model([Stage(embed, blocks, finish)], head, head_linear, hidden, classes)
+
+
+def _through(step: _Step) -> Callable[[Tensor], Grads]:
+    def rule(g: Tensor) -> Grads:
+        step.drop()
+        return (g,)
+
+    return rule
 
 
 def norm_of(b: Builder, name: str, width: int, scaled: bool = True) -> Norm:
@@ -122,7 +139,11 @@ def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, wind
     attention = _attention(b, a, index, total, shares, window, step)
     b.parent = "mlp"
     inner = (a.intermediate_size or 0) * (2 if shares and config.get("use_double_wide_mlp") else 1)
-    gate, up, down = b.linear("gate_proj", hidden, inner), b.linear("up_proj", hidden, inner), b.linear("down_proj", inner, hidden)
+    gate, up, down = (
+        b.linear("gate_proj", hidden, inner),
+        b.linear("up_proj", hidden, inner),
+        b.linear("down_proj", inner, hidden),
+    )
     names = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
     before, after, before_mlp, after_mlp = (norm_of(b, name, hidden) for name in names)
     scalar = b.buffer(1, b.setup.weight_itemsize)
@@ -185,6 +206,8 @@ def _attention(
             k, v = parts.rotate(m, k_norm(m, k), cos, sin), v_norm(m, v)
         if stores:
             step.kept[sliding] = (k, v)
+            if m.tape.recomputes:
+                step.graphs[sliding] = kept_for(k) + kept_for(v)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout)
         kept = m.mask
         if sliding and window:

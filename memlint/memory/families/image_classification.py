@@ -33,11 +33,9 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         tower.images, m.sequence, m.mask = m.batch, tower.patches, None
         return tower.embed(m)
 
-    pooled: list[Tensor] = []
-
     def finish(m: Machine, x: Tensor) -> Tensor:
         x = tower.finish(m, x)
-        pooled[:] = [tower.pooled(m, x)]  # of no use here, but the tower's output holds it
+        m.named.append(tower.pooled(m, x))  # of no use here, but the tower's output holds it
         return x
 
     def classify(m: Machine, x: Tensor) -> Tensor:
@@ -49,8 +47,6 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         first = ops.narrow(m, x, few) if reads in ("first", "both") else None
         del x, patches
         read = tuple(t for t in (first, mean) if t is not None)
-        logits = apply(m, classifier, ops.concat(m, read) if len(read) > 1 else read[0])
-        pooled.clear()
-        return logits
+        return apply(m, classifier, ops.concat(m, read) if len(read) > 1 else read[0])
 
     return Model([Stage(embed, tower.blocks, finish)], classify, None, width, labels, causal=False, reads_all=True)

@@ -73,7 +73,7 @@ def decoder(
         if style.scales_embedding:
             x = ops.scale(m, x)
         if style.rotates:
-            positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize)]
+            positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize, style.own_positions)]
         m.shared = []
         if window:
             rows = m.batch if m.mask is not None else 1

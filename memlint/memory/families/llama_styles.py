@@ -31,6 +31,8 @@ class Style(NamedTuple):
     """Residual connections are float32 (Mamba's `residual_in_fp32`)."""
     rope_concatenates: bool = False
     """Rotated and plain part of a head are joined by `cat` even when nothing is left plain."""
+    own_positions: bool = False
+    """Every sample comes with positions of its own (in time, height and width)."""
     softcap: bool = False
     sinks: bool = False
     """A learned logit per head that takes part in the softmax (GPT-OSS)."""
@@ -47,9 +49,9 @@ STYLES = {
     "qwen2": Style(qkv_bias=True, out_bias=False),
     "qwen": Style(qkv_bias=True, out_bias=False, fused_qkv=True, mlp_bias=False, halves_inner=True,
                   names=("c_attn", "", "", "c_proj", "w2", "w1", "c_proj")),
-    "qwen2_vl_text": Style(qkv_bias=True, out_bias=False),
-    "qwen2_5_vl_text": Style(qkv_bias=True, out_bias=False),
-    "qwen3_vl_text": Style(qk_norm="head"),
+    "qwen2_vl_text": Style(qkv_bias=True, out_bias=False, own_positions=True),
+    "qwen2_5_vl_text": Style(qkv_bias=True, out_bias=False, own_positions=True),
+    "qwen3_vl_text": Style(qk_norm="head", own_positions=True),
     "qwen3": Style(qk_norm="head"),
     "gemma": Style(norm="gemma", scaled_table=True),
     "gemma2": Style(norm="gemma", scaled_table=True, post_norms=True, softcap=True),

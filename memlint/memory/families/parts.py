@@ -58,9 +58,9 @@ def layer_norm(m: Machine, x: Tensor, weight: Parameter | None, bias: Parameter 
     return ops.layer_norm(m, x, weight, bias, width)
 
 
-def rotary_tables(m: Machine, head_dim: int, itemsize: int) -> tuple[Tensor, Tensor]:
-    """cos and sin of all positions, in the stream's dtype (`LlamaRotaryEmbedding.forward`)."""
-    size = m.sequence * head_dim
+def rotary_tables(m: Machine, head_dim: int, itemsize: int, own: bool = False) -> tuple[Tensor, Tensor]:
+    """cos and sin of all positions, in the stream's dtype (`LlamaRotaryEmbedding.forward`); `own`: each sample has its own positions."""
+    size = (m.tokens if own else m.sequence) * head_dim
     frequencies = m.new(size, FP32)
     cos, sin = m.new(size, FP32), m.new(size, FP32)
     del frequencies

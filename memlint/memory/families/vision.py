@@ -15,7 +15,7 @@ from memlint.memory.families.model import Block
 from memlint.memory.families.pooling import pooling_head
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, Parameter, Tensor
+from memlint.memory.tensor import FP32, INT64, Parameter, Tensor
 from memlint.typed import Any, NamedTuple
 
 Norm = Callable[[Machine, Tensor], Tensor]
@@ -48,9 +48,11 @@ class Style(NamedTuple):
     mask_token: bool = False
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax."""
+    separate: bool = False
+    """All patches stand in one row; each image (or window) attends in a call of its own, and the results are joined."""
 
 
-_QWEN = Style(("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="both", norm_after=False, frames=2)
+_QWEN = Style(("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="both", norm_after=False, frames=2, separate=True)
 
 STYLES = {
     "vit": Style(),
@@ -65,9 +67,10 @@ STYLES = {
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
                      out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False),
     "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True, float32_softmax=False),
-    "qwen2_vl": Style(("qkv", "proj", "fc1", "fc2"), 0, positions="rotary", patch_bias=False, norm_after=False, frames=2),
+    "qwen2_vl": Style(("qkv", "proj", "fc1", "fc2"), 0, positions="rotary", patch_bias=False, norm_after=False, frames=2,
+                      separate=True),
     "qwen2_5_vl": Style(("qkv", "proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, positions="rotary", patch_bias=False,
-                        norm_after=False, frames=2),
+                        norm_after=False, frames=2, separate=True),
     "qwen3_vl": _QWEN, "qwen3_vl_moe": _QWEN, "qwen3_5": _QWEN, "qwen3_5_moe": _QWEN, "qwen3_5_vision": _QWEN,
 }  # fmt: skip
 
@@ -90,6 +93,8 @@ class Tower:
         self.finish = finish
         self.images = images
         self.patches = patches
+        self.window: int = 0
+        """Patches of a window, where most blocks attend within windows only (Qwen2.5-VL)."""
         self.causal: bool = False
         self.masked: bool = False
         """Its attention looks at the batch's padding mask."""
@@ -161,6 +166,8 @@ def tower_of(
     places = b.parameter("position_embedding", "embedding", (grid, hidden)) if style.positions != "rotary" and absolute else None
     before = norm_of(b, style, "pre_layrnorm", hidden) if style.norm_before else None
     tower = Tower(hidden, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
+    if config.get("window_size") and config.get("fullatt_block_indexes"):
+        tower.window = (int(config["window_size"]) // patch) ** 2
     for index in range(depth):
         if with_layers:
             b.enter_layer(index)
@@ -187,6 +194,10 @@ def tower_of(
         if style.positions in ("rotary", "both"):
             size = tower.rows * hidden // heads
             tower.tables[:] = [(m.new(size, FP32), m.new(size, FP32))]
+        if tower.window:  # rows are put in the order of windows, their tables as well
+            order = m.new(tower.rows // 4, INT64)
+            x = ops.gather(m, x, order, x.numel)
+            tower.tables[:] = [(ops.gather(m, cos, order, cos.numel), ops.gather(m, sin, order, sin.numel)) for cos, sin in tower.tables]
         x = ops.dropout(m, x, dropout)
         return before(m, x) if before is not None else x
 
@@ -232,6 +243,7 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
     drop = float(config.get("attention_dropout") or config.get("attention_probs_dropout_prob") or 0.0)
     dropout = float(config.get("hidden_dropout_prob") or 0.0)
     path = float(config.get("drop_path_rate") or 0.0) if tower.blocks else 0.0  # rises from none at the first block
+    windowed = tower.window > 0 and len(tower.blocks) not in (config.get("fullatt_block_indexes") or ())
     first = norm_of(b, style, "layer_norm1", hidden)
     b.parent = "attn"
     if fused:
@@ -254,10 +266,11 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
         if style.positions in ("rotary", "both"):
             q, k = (_turned(m, t, tower) for t in (q, k))
         head_dim = hidden // heads
+        length = min(tower.window, tower.patches) if windowed else tower.patches
         shape = Shape(
-            tower.images,
-            tower.patches,
-            tower.patches,
+            tower.rows // length,
+            length,
+            length,
             heads,
             heads,
             head_dim,
@@ -265,6 +278,7 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
             drop,
             causal=tower.causal,
             float32_softmax=style.float32_softmax,
+            separate=style.separate,
         )
         kept = m.mask
         if not tower.masked:
@@ -272,6 +286,8 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
         del q, k, v
+        if style.separate:
+            mixed = ops.copy(m, mixed)
         return apply(m, out, mixed)
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from memlint.memory import ops
+from memlint.memory.attention import make_mask
 from memlint.memory.build import Builder
-from memlint.memory.checkpointing import checkpointed
+from memlint.memory.checkpointing import checkpointed, run
 from memlint.memory.families import gemma4_towers, parts
 from memlint.memory.families.gemma4 import norm_of
 from memlint.memory.families.model import Model, Stage
@@ -17,12 +18,15 @@ from memlint.memory.families.vision import STYLES, Tower, tower_of
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
-from memlint.memory.tensor import BYTE, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Tensor
 from memlint.models import from_config
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
 
 Projector = Callable[[Machine, Tensor], Tensor]
+
+BIDIRECTIONAL = {"gemma3", "paligemma"}
+"""Types whose image tokens see one another (a prefix sees itself), for which a mask is made in any case."""
 
 MERGES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"}
 """Types whose projector merges `spatial_merge_size` squared patches into one token."""
@@ -47,13 +51,14 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     else:
         tower = tower_of(b, vision, _kind(vision, a.model_type), side)
     b.frozen = not media.aligner_trained
-    project, merged = _projector(b, a, vision, tower)
+    project = _projector(b, a, vision, tower)
     b.frozen = not media.language_trained
     model = _text(b, a, layers)
     b.frozen = False
     if media.images:
         stage = model.stages[0]
-        model.stages[0] = Stage(_with_images(b, tower, project, merged, model.hidden, stage.embed), stage.blocks, stage.finish)
+        embed = _with_images(b, tower, project, _used(a.config, tower), a.model_type in BIDIRECTIONAL, stage.embed)
+        model.stages[0] = Stage(embed, stage.blocks, stage.finish)
     return model
 
 
@@ -114,14 +119,24 @@ def _text(b: Builder, a: Architecture, layers: int) -> Model:
     return page_of(text.model_type, "transformers")(b, text, layers)
 
 
-def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: Tower) -> tuple[Projector, int]:
-    """The projector, and how many patches become one token."""
+def _used(config: Mapping[str, Any], tower: Tower) -> int:
+    """Behind how many of the tower's blocks the features are taken; the rest runs in vain (LLaVA)."""
+    layer = config.get("vision_feature_layer")
+    depth = len(tower.blocks)
+    if not isinstance(layer, int):
+        return depth
+    return layer if layer >= 0 else depth + 1 + layer
+
+
+def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: Tower) -> Projector:
+    """From the tower's states to tokens of the language model."""
     text = text_of(a)
     hidden, width = text.hidden_size or 0, tower.hidden
     kind = a.model_type
     if kind in MERGES:
         side = int(vision.get("spatial_merge_size") or 2)
-        return _merger(b, kind, vision, width, side * side), side * side
+        merger = _merger(b, kind, vision, width, side * side)
+        return (lambda m, x: _reordered(m, merger(m, x))) if tower.window else merger
     if kind == "gemma3":
         weight = b.parameter("mm_input_projection_weight", "projector", (width, hidden))
         norm = b.norm("mm_soft_emb_norm", width)
@@ -129,22 +144,23 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
         pool = max(tower.patches // tokens, 1)
 
         def soft(m: Machine, x: Tensor) -> Tensor:
-            x = parts.gemma_norm(m, _pooled(m, x, pool), norm, width)
+            x = ops.average_pool(m, ops.copy(m, x), pool)  # in the layout of an image
+            x = parts.gemma_norm(m, x, norm, width)
             return ops.matmul(m, x, weight, x.numel // width * hidden)
 
-        return soft, pool
+        return soft
     if kind == "gemma4":
         linear = b.linear("embedding_projection", width, hidden)
         bare = norm_of(b, "embedding_pre_projection_norm", width, scaled=False)
         pool = int(vision.get("pooling_kernel_size") or 3) ** 2
-        return lambda m, x: apply(m, linear, bare(m, _pooled(m, x, pool))), pool
+        return lambda m, x: apply(m, linear, bare(m, _pooled(m, x, pool)))
     if kind == "paligemma":
         linear = b.linear("linear", width, int(vision.get("projection_dim") or hidden), bias=True)
-        return lambda m, x: apply(m, linear, x), 1
+        return lambda m, x: apply(m, linear, x)
     if kind in ("idefics3", "smolvlm"):
         side = int(a.config.get("scale_factor") or 2)
         linear = b.linear("proj", width * side * side, hidden)
-        return lambda m, x: apply(m, linear, ops.copy(m, x)), side * side
+        return lambda m, x: apply(m, linear, ops.copy(m, x))
     if kind.startswith("llava_"):
         b.parameter("image_newline", "token", (hidden,))
     bias = bool(a.config.get("multimodal_projector_bias", True))
@@ -157,15 +173,28 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
         def merge(m: Machine, x: Tensor) -> Tensor:
             return _two(m, apply(m, merging, ops.copy(m, parts.rms_norm(m, x, norm, width))), pair)
 
-        return merge, side * side
+        return merge
     if kind == "internvl":
         side = int(1 / float(a.config.get("downsample_ratio") or 0.5))
         wide = width * side * side
         weight, shift = b.norm("layer_norm", wide), b.vector("layer_norm.bias", wide)
         pair = (b.linear("linear_1", wide, hidden, bias=True), b.linear("linear_2", hidden, hidden, bias=True))
-        return lambda m, x: _two(m, parts.layer_norm(m, ops.copy(m, x), weight, shift, wide), pair), side * side
+        return lambda m, x: _two(m, parts.layer_norm(m, ops.copy(m, x), weight, shift, wide), pair)
     pair = (b.linear("linear_1", width, hidden, bias=bias), b.linear("linear_2", hidden, hidden, bias=bias))
-    return lambda m, x: _two(m, x, pair), 1
+    crops = tower.patches if kind.startswith("llava") and a.config.get("vision_feature_select_strategy", "default") == "default" else 0
+
+    def patches_only(m: Machine, x: Tensor) -> Tensor:
+        if crops:  # without the first token the rows of different images are no longer one matrix
+            x = ops.narrow(m, x, x.numel // crops * (crops - 1))
+            x = x if m.autocast and x.itemsize == FP32 else ops.copy(m, x)
+        return _two(m, x, pair)
+
+    return patches_only
+
+
+def _reordered(m: Machine, x: Tensor) -> Tensor:
+    """Back from the order of windows: one index for each token, no more than a number for each of its elements."""
+    return ops.gather(m, x, m.new(1, INT64), x.numel)
 
 
 def _two(m: Machine, x: Tensor, pair: tuple[Linear, Linear]) -> Tensor:
@@ -206,27 +235,36 @@ def _with_images(
     b: Builder,
     tower: Tower,
     project: Projector,
-    merged: int,
-    hidden: int,
+    used: int,
+    bidirectional: bool,
     embed: Callable[[Machine, Tensor | None], Tensor],
 ) -> Callable[[Machine, Tensor | None], Tensor]:
     """The text model's embedding with image features scattered into it."""
     setup = b.setup
 
-    def run(m: Machine, context: Tensor | None) -> Tensor:
+    def seen(m: Machine, context: Tensor | None) -> Tensor:
         x = embed(m, context)
         tower.images = m.batch * setup.media.images
-        states = tower.embed(m)
-        for block in tower.blocks:
+        states = chosen = tower.embed(m)
+        for index, block in enumerate(tower.blocks):
             if setup.checkpointing == "full":
                 states = checkpointed(m, setup, None, block, states, None, -1)
             else:
-                states = block(m, states, None)
-        features = project(m, tower.finish(m, states))
-        del states
+                states = run(m, block, states, None)
+            if used < len(tower.blocks):
+                m.named.append(states)  # `hidden_states` of the tower's output
+            if index == used - 1:
+                chosen = states
+        last = tower.finish(m, states)
+        m.named += (last, tower.pooled(m, last))
+        features = project(m, last if used == len(tower.blocks) else chosen)
+        del states, chosen, last
+        m.named.append(features)
+        if bidirectional and m.mask is None:
+            m.mask = make_mask(m, BYTE)
         return _scattered(m, x, features)
 
-    return run
+    return seen
 
 
 def _scattered(m: Machine, x: Tensor, features: Tensor) -> Tensor:
