@@ -44,6 +44,7 @@ def scaled(assessment: Assessment, counts: Sequence[int]) -> tuple[Row, ...]:
     ways: list[tuple[str, list[Changes | None]]] = [(name, [_data(changes, count) for count in counts]) for name, changes in _DATA]
     if plain:
         ways.append(("Megatron, tensor parallel", [_megatron(count, "tensor") for count in counts]))
+        ways.append(("Megatron, pipeline parallel", [_megatron(count, "pipeline") for count in counts]))
         if _experts(assessment):
             ways.append(("Megatron, expert parallel", [_megatron(count, "expert") for count in counts]))
     return tuple(Row(name, tuple(_needed(assessment, changes) for changes in each)) for name, each in ways)
@@ -62,8 +63,10 @@ def _data(changes: Changes, count: int) -> Changes | None:
 
 
 def _megatron(count: int, degree: str) -> Changes:
-    """Megatron with one degree as large as a node, data parallelism beyond it."""
-    return {**_MEGATRON, **_spread(count), f"parallel.{degree}": min(count, NODE)}
+    """Megatron with one degree as large as a node, data parallelism beyond it; a pipeline has two micro-batches for each of its ranks."""
+    ranks = min(count, NODE)
+    filled = {"batch.gradient_accumulation_steps": 2 * ranks} if degree == "pipeline" else {}
+    return {**_MEGATRON, **_spread(count), **filled, f"parallel.{degree}": ranks}
 
 
 def _experts(assessment: Assessment) -> bool:

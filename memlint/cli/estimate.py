@@ -105,7 +105,7 @@ def _scale(
         if name == "json":
             text = scaling.document(runs, counts, errors)
         elif name == "markdown":
-            text = "".join(scaling.table(assessment, counts, rows) for assessment, rows in runs)
+            text = "\n".join(scaling.table(assessment, counts, rows) for assessment, rows in runs)
         else:
             style = Style() if file else for_stream(sys.stdout)
             text = "".join(scaling.chart(assessment, counts, rows, style) for assessment, rows in runs)
