@@ -40,7 +40,7 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
     run = run.with_facts(decided) if decided else run
     options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
     options += _references(run)
-    options += _lengths(run, architecture) + _ranks(run)
+    options += _lengths(run, architecture) + _ranks(run) + _unpadded(run)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
@@ -66,6 +66,10 @@ def bounded_over(variants: list[TrainingRun]) -> list[str]:
             )
         elif key == "parallel.strategy" and "None" in values:
             sentences.append("the launch says how the job is sharded, and it is not known: the low end is for FSDP")
+        elif key == "batch.micro_batch_size" and run_is_unpadded(variants[0]):
+            sentences.append(
+                "samples are not padded and known by their cap only: the low end is for one at the cap and empty others"
+            )
         elif key == "batch.sequence_length" and "None" in values:
             continue  # `setup` says what it takes
         else:
@@ -134,6 +138,23 @@ def open_length(run: TrainingRun, architecture: Architecture) -> bool:
     stated = any(_known(run, key) for key in ("batch.sequence_length", "batch.sequence_length_max"))
     media = media_of(run.value)
     return not stated and not media.latent_tokens + media.text_tokens and bool(architecture.max_positions)
+
+
+def _unpadded(run: TrainingRun) -> list[list[dict[str, Any]]]:
+    """Samples that are not padded take their own lengths: all at the cap, or one of them and next to nothing for the others."""
+    return [[{}, {"batch.micro_batch_size": 1}]] if run_is_unpadded(run) else []
+
+
+def run_is_unpadded(run: TrainingRun) -> bool:
+    """True where the tokens of a micro-batch are those of its samples, whose lengths are known by their cap only."""
+    several = isinstance(size := run.value("batch.micro_batch_size"), int) and size > 1
+    return several and bool(run.value("batch.padding_free")) and not run.value("batch.packing") and _is_cap(run)
+
+
+def _is_cap(run: TrainingRun) -> bool:
+    """Rollouts end where they end, and texts are cut at a length that few of them reach."""
+    generated = run.value("objective") in ("grpo", "rloo", "ppo", "online_dpo")
+    return bool(run.value("batch.sequence_length_is_cap")) or generated
 
 
 def _ranks(run: TrainingRun) -> list[list[dict[str, Any]]]:
