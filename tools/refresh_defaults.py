@@ -4,6 +4,7 @@
     python tools/refresh_defaults.py DIR                 # every transformers/trl/peft/accelerate wheel in DIR, oldest first
     python tools/refresh_defaults.py --check             # exit 1 if an installed library differs from the recorded data
     python tools/refresh_defaults.py --keys litgpt FILE...   # the keys that a framework accepts, into keys.json
+    python tools/refresh_defaults.py --keys verl_ppo:data FILE.yaml   # those of a block
 
 Defaults are the literal defaults of the fields of configuration classes, read from the abstract syntax tree. A field's history
 is a list of changes: `[since, default]`, where `since` is the first version *read* that has the default and `null` as a pair
@@ -29,7 +30,7 @@ DATA = Path(__file__).resolve().parent.parent / "memlint" / "defaults"
 TRAINING = (
     "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps bf16 fp16 bf16_full_eval "
     "fp16_full_eval gradient_checkpointing activation_checkpointing gradient_checkpointing_kwargs "
-    "activation_checkpointing_kwargs optim optim_args eval_strategy evaluation_strategy do_eval "
+    "activation_checkpointing_kwargs optim optim_args eval_strategy evaluation_strategy do_eval do_train "
     "prediction_loss_only eval_accumulation_steps auto_find_batch_size use_liger_kernel torch_compile fsdp "
     "fsdp_config deepspeed group_by_length train_sampling_strategy use_cpu no_cuda tf32 torch_empty_cache_steps "
     "ddp_find_unused_parameters half_precision_backend dataloader_pin_memory use_cache "
@@ -162,18 +163,47 @@ def read_release(place: Path, package: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def accepted(files: list[Path]) -> list[str]:
-    """The names of all dataclass and model fields, and of all parameters of `setup` functions, in some Python files."""
+def accepted(files: list[Path], block: str = "") -> list[str]:
+    """The names of all dataclass and model fields, parameters of `setup` and `__init__`, parsed flags and settings that a recipe asks its
+    configuration for (`cfg.x`, `cfg.get("x")`) in some Python files; of a YAML file, the keys of a block.
+    """
     names: set[str] = set()
     for file in files:
+        if file.suffix == ".yaml":
+            names |= keys_of(file, block)
+            continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names |= set(asked(node))
             if isinstance(node, ast.ClassDef):
                 names |= {
                     item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
                 }
-            elif isinstance(node, ast.FunctionDef) and node.name == "setup":
+            elif isinstance(node, ast.FunctionDef) and node.name in ("setup", "__init__"):
                 names |= {argument.arg for argument in node.args.args + node.args.kwonlyargs}
     return sorted(names)
+
+
+def keys_of(file: Path, block: str) -> set[str]:
+    """The keys of a YAML file's mapping below a dotted path; none where it has no such mapping."""
+    import yaml  # only for configurations
+
+    value = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for part in block.split(".") if block else ():
+        value = value.get(part) if isinstance(value, dict) else None
+    return {str(key) for key in value} if isinstance(value, dict) else set()
+
+
+def asked(node: ast.AST) -> Iterator[str]:
+    """The setting that an expression asks for: a flag that a parser has, or a part of a recipe's `cfg`."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "cfg":
+        yield node.attr
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    words = [argument.value for argument in node.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)]
+    if node.func.attr == "add_argument":
+        yield from (word.lstrip("-").replace("-", "_") for word in words)
+    elif node.func.attr == "get" and isinstance(node.func.value, ast.Name) and node.func.value.id == "cfg":
+        yield from words[:1]
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -230,7 +260,8 @@ def main() -> int:
     if options.keys:
         file = DATA / "keys.json"
         known = json.loads(file.read_text()) if file.exists() else {}
-        known[options.keys[0]] = accepted([Path(name) for name in options.keys[1:]])
+        name, *files = options.keys
+        known[name] = accepted([Path(file) for file in files], name.partition(":")[2])
         lines = (f" {json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known))
         file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         return 0

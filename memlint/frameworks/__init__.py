@@ -82,7 +82,7 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
         run_script(source, Frameworks(collected), project, command)
     except ReadError as error:
         return Extraction(errors=(error,))
-    runs = tuple(distinct_runs(collected.runs))
+    runs = tuple(distinct_runs(collected.runs, command is not None and not getattr(command, "passthrough", False)))
     if command is not None or not collected.started:
         return Extraction(runs)
     from memlint.launch.started import read_started  # a script that is launched itself is not followed further

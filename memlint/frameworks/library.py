@@ -30,7 +30,7 @@ from memlint.frameworks.names import canonical, class_name, is_lightning_trainer
 from memlint.frameworks.optimizers import is_optimizer, new_optimizer
 from memlint.frameworks.parallel import wrapper
 from memlint.frameworks.probes import drawn, probe
-from memlint.frameworks.processes import shrinking, started
+from memlint.frameworks.processes import shrinking, started, worked
 from memlint.frameworks.state import Collected, instances
 from memlint.frameworks.trainers import is_trainer, new_trainer, train_loader, trained
 from memlint.later import later
@@ -51,7 +51,7 @@ else:
 
 _FRAMEWORKS = frozenset(
     {"torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "lightning", "unsloth", "bitsandbytes", "torchao",
-     "sentence_transformers", "diffusers", "timm", "torchvision", "datasets", "optimum", "liger_kernel"}
+     "sentence_transformers", "diffusers", "timm", "torchvision", "datasets", "optimum", "liger_kernel", "ray"}
 )  # fmt: skip
 _QUANTIZERS = frozenset(
     {"BitsAndBytesConfig", "GPTQConfig", "AwqConfig", "HqqConfig", "EetqConfig", "AqlmConfig", "QuantoConfig", "TorchAoConfig",
@@ -124,6 +124,10 @@ class Frameworks(CommandLines):
             if call.args and head in _FIRST:
                 given.setdefault(_FIRST[head], call.args[0])
             return fixed(Instance(Symbol(name), call, given), call.span)
+        if root == "ray" and head == "ScalingConfig":
+            return fixed(Instance(Symbol(name), call, dict(call.kwargs)), call.span)
+        if root == "ray" and head in {"prepare_trainer", "prepare_model", "prepare_data_loader"}:
+            return call.args[0] if call.args else None
         if root == "trl" and head in {"setup_chat_format", "clone_chat_template"}:
             return _with_template(head, call)
         if name.endswith("train_on_responses_only"):
@@ -319,6 +323,8 @@ class Frameworks(CommandLines):
             if name == "__init__":
                 self._new_trainer(machine, value, call)
             return train_loader(value, call) if name == "get_train_dataloader" else None
+        if root == "ray" and name == "fit" and "scaling_config" in value.slots:
+            return worked(machine, self.collected, value)
         if root == "sagemaker" and name in {"fit", "train"}:
             self._start(machine, jobs.submitted(value))
             return fixed(None, call.span)

@@ -64,12 +64,12 @@ def _stripped(fact: Fact) -> Fact:
     return fact
 
 
-def distinct_runs(found: list[Found]) -> list[TrainingRun]:
-    """The runs in source order: the certain ones, else those that an option switches on.
+def distinct_runs(found: list[Found], launched: bool = False) -> list[TrainingRun]:
+    """The runs in source order: the certain ones, else those that an option switches on, unless a launch has given all of them.
 
     The same call reached twice in the same way (a loop over settings) is one run whose facts are choices.
     """
-    certain = [f for f in found if not f.shadow] or found
+    certain = [f for f in found if not f.shadow] or ([] if launched else found)
     groups: dict[tuple[Span, tuple[Span, ...]], list[Found]] = {}
     for one in certain:
         groups.setdefault((one.run.span, one.sites), []).append(one)

@@ -18,13 +18,16 @@ from memlint.read.pyeval.values import (
     Array,
     Call,
     Instance,
+    Opaque,
     Symbol,
     Table,
     Unknowable,
     combine,
     constant,
+    linked,
     merge_table,
     opaque,
+    weaken,
 )
 from memlint.typed import Any
 
@@ -104,6 +107,16 @@ def _max(*values: Any) -> Any:
 
 def _min(*values: Any) -> Any:
     return min(values)
+
+
+def _least(machine: Machine, call: Call) -> Fact | None:
+    """`min`; what a tokenizer's own limit caps is taken as asked for, for few ask for more."""
+    limits = [a for a in call.args if isinstance(a.value, Opaque) and a.value.operation == "attribute:model_max_length"]
+    rest = tuple(a for a in call.args if a not in limits)
+    if not limits or not rest:
+        return _numeric(_min)(machine, call)
+    least = _numeric(_min)(machine, Call(call.name, rest, {}, call.span)) if len(rest) > 1 else rest[0]
+    return linked(weaken(least), call.span, "the tokenizer's limit may be shorter") if least is not None else None
 
 
 def _sum(*values: Any) -> Any:
@@ -313,7 +326,7 @@ _CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "builtins.round": _numeric(round),
     "builtins.pow": _numeric(lambda a, b: a**b if abs(b) < 64 and abs(a) < 1e9 else _refuse()),
     "builtins.max": _numeric(_max),
-    "builtins.min": _numeric(_min),
+    "builtins.min": _least,
     "builtins.sum": _numeric(_sum),
     "builtins.any": _any,
     "builtins.all": _all,

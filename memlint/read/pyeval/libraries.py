@@ -10,7 +10,7 @@ LIBRARIES = frozenset(
     unsloth tokenizers evaluate fire click typer tyro hydra omegaconf absl diffusers timm torchvision
     sentence_transformers torchao safetensors huggingface_hub pandas sklearn scipy matplotlib PIL enum abc subprocess
     shutil warnings contextlib gc glob pickle string types inspect importlib multiprocessing threading datetime uuid
-    hashlib socket tempfile io sagemaker boto3 configparser ml_collections""".split()  # noqa: SIM905
+    hashlib socket tempfile io sagemaker boto3 configparser ml_collections ray""".split()  # noqa: SIM905
 )
 """Top-level names never looked for in the project: the standard library and the frameworks."""
 

@@ -6,8 +6,7 @@ One module: a function per kind of statement behind one table.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 from memlint.facts import Fact, Status, fixed
@@ -17,8 +16,9 @@ from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.conditions import condition
 from memlint.read.pyeval.expressions import evaluate
 from memlint.read.pyeval.imports import import_from, import_name
-from memlint.read.pyeval.machine import Flow, Halted, Loop, Machine
+from memlint.read.pyeval.machine import Flow, Halted, Machine
 from memlint.read.pyeval.operators import binary, compare
+from memlint.read.pyeval.rounds import changing, for_loop, is_weaker, outlives_round, scope_of, while_loop
 from memlint.read.pyeval.values import (
     REST,
     Array,
@@ -26,7 +26,6 @@ from memlint.read.pyeval.values import (
     Class,
     Field,
     Function,
-    Instance,
     Scope,
     Symbol,
     Table,
@@ -97,17 +96,6 @@ def assign(machine: Machine, target: ast.expr, value: Fact) -> None:
         _unpack(machine, target.elts, value)
 
 
-def scope_of(machine: Machine, name: str) -> Scope:
-    """The scope that an assignment to a name writes."""
-    scope = machine.frame.scope
-    if name not in scope.shared:
-        return scope
-    outer = scope.parent
-    while outer is not None and outer.parent is not None and name not in outer.slots:
-        outer = outer.parent
-    return outer if outer is not None and name in outer.slots else scope.globals
-
-
 def _unpack(machine: Machine, targets: list[ast.expr], value: Fact) -> None:
     star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
     items = [iterate(machine, v) for v in possible(value) if v is not None] if value.status is not Status.UNKNOWN else []
@@ -121,14 +109,10 @@ def _unpack(machine: Machine, targets: list[ast.expr], value: Fact) -> None:
     if items and all(item is not None and len(item) == len(targets) for item in items):
         for index, target in enumerate(targets):
             merged = merge([item[index] for item in items if item is not None], value.decided_by)
-            assign(machine, target, merged._replace(status=Status.DEFAULT) if _weak(value, merged) else merged)
+            assign(machine, target, merged._replace(status=Status.DEFAULT) if is_weaker(value, merged) else merged)
         return
     for index, target in enumerate(targets):
         assign(machine, target, get_item(machine, value, fixed(index), machine.span(target)))
-
-
-def _weak(value: Fact, item: Fact) -> bool:
-    return value.status is Status.DEFAULT and item.status is Status.FIXED
 
 
 def _annotated(machine: Machine, node: ast.AnnAssign) -> Flow:
@@ -157,6 +141,8 @@ def _augmented(machine: Machine, node: ast.AugAssign) -> Flow:
             machine.write(old.value, key, fact)
         return Flow.NEXT
     value = combine(lambda a, b: binary(node.op, a, b), (old, added), span, type(node.op).__name__)
+    if not isinstance(node.target, ast.Name) and outlives_round(machine, node.target):
+        value = changing(ast.unparse(node.target), old, span)
     assign(machine, node.target, value)
     return Flow.NEXT
 
@@ -169,118 +155,8 @@ def _if(machine: Machine, node: ast.If) -> Flow:
     )
 
 
-def _for(machine: Machine, node: ast.For | ast.AsyncFor) -> Flow:
-    iterable = evaluate(machine, node.iter)
-    items = iterate(machine, iterable.value) if iterable.known else None
-    if items is not None and len(items) <= MAX_UNROLLED:
-        return _unrolled(machine, node, iterable, items)
-    count = iterable.value.slots.get(".count") if isinstance(iterable.value, Instance) else None
-    element = _element(machine, iterable, node)
-    _widen(machine, node)
-    with _looping(machine, Loop(machine.span(node), iterable, count, once=True)):
-        assign(machine, node.target, element)
-        if execute_block(machine, node.body) is Flow.RETURN:
-            return Flow.RETURN
-    return _unbroken(machine, node)
-
-
 SHALLOW = 8
 """Calls in progress up to which a statement that is nested too deeply is left out alone."""
-
-
-def _unbroken(machine: Machine, node: ast.For | ast.AsyncFor | ast.While) -> Flow:
-    """The `else` of a loop, which a `break` somewhere in it may skip."""
-    if not node.orelse:
-        return Flow.NEXT
-    if _breaks(node.body):
-        return machine.fork([lambda: Flow.NEXT, lambda: execute_block(machine, node.orelse)])
-    return execute_block(machine, node.orelse)
-
-
-def _breaks(body: list[ast.stmt]) -> bool:
-    """Whether a `break` of this loop stands in its body."""
-    for statement in body:
-        if isinstance(statement, ast.Break):
-            return True
-        if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
-            if _breaks(statement.orelse):
-                return True
-        elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-            blocks += [part.body for name in ("handlers", "cases") for part in getattr(statement, name, [])]
-            if any(_breaks(block) for block in blocks):
-                return True
-    return False
-
-
-MAX_UNROLLED = 24
-"""Longest known sequence whose loop is walked once per member."""
-
-
-def _unrolled(machine: Machine, node: ast.For | ast.AsyncFor, iterable: Fact, items: list[Fact]) -> Flow:
-    with _looping(machine, Loop(machine.span(node), iterable, fixed(len(items)))):
-        for item in items:
-            assign(machine, node.target, item._replace(status=Status.DEFAULT) if _weak(iterable, item) else item)
-            flow = execute_block(machine, node.body)
-            if flow is Flow.BREAK:
-                return Flow.NEXT
-            if flow is Flow.RETURN:
-                return flow
-    return _unbroken(machine, node)
-
-
-def _element(machine: Machine, iterable: Fact, node: ast.For | ast.AsyncFor) -> Fact:
-    """What an abstract pass over a loop sees as its element."""
-    items = iterate(machine, iterable.value) if iterable.known else None
-    if items:
-        return merge(items)
-    return opaque("an element of a loop", "element", (iterable,), machine.span(node.target))
-
-
-def _while(machine: Machine, node: ast.While) -> Flow:
-    test = condition(machine, node.test)
-    if test.status is Status.FIXED and test.value is False:
-        return execute_block(machine, node.orelse)
-    _widen(machine, node)
-    with _looping(machine, Loop(machine.span(node), None, None, once=True)):
-        if execute_block(machine, node.body) is Flow.RETURN:
-            return Flow.RETURN
-    return _unbroken(machine, node)
-
-
-@contextmanager
-def _looping(machine: Machine, loop: Loop) -> Iterator[None]:
-    loop.depth = len(machine.conditions)
-    machine.loops.append(loop)
-    try:
-        yield
-    finally:
-        machine.loops.pop()
-        if machine.loops:
-            machine.loops[-1].records.extend(loop.records)
-    if not machine.loops:
-        machine.library.loop_ended(machine, loop)
-
-
-def _widen(machine: Machine, node: ast.For | ast.AsyncFor | ast.While) -> None:
-    """Names that a loop counts up or rebuilds from themselves have no single value inside and after it."""
-    for inner in ast.walk(node):
-        name = None
-        if isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name):
-            name = inner.target.id
-        elif isinstance(inner, ast.Assign) and len(inner.targets) == 1 and isinstance(inner.targets[0], ast.Name):
-            name = inner.targets[0].id
-            if not isinstance(inner.value, ast.BinOp) or name not in {
-                n.id for n in ast.walk(inner.value) if isinstance(n, ast.Name)
-            }:
-                name = None
-        if name is None:
-            continue
-        scope = scope_of(machine, name)
-        old = scope.slots.get(name)
-        if old is not None and not isinstance(old.value, (Array, Table, Instance)):
-            span = machine.span(inner)
-            machine.write(scope, name, opaque(f"`{name}` changes in the loop at line {span.line}", "loop", (old,), span))
 
 
 def _return(machine: Machine, node: ast.Return) -> Flow:
@@ -465,9 +341,9 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Machine, Any], Flow]] = {
     ast.AnnAssign: _annotated,
     ast.AugAssign: _augmented,
     ast.If: _if,
-    ast.For: _for,
-    ast.AsyncFor: _for,
-    ast.While: _while,
+    ast.For: for_loop,
+    ast.AsyncFor: for_loop,
+    ast.While: while_loop,
     ast.Return: _return,
     ast.Raise: _raise,
     ast.Assert: _assert,

@@ -1,0 +1,1 @@
+deepspeed --include localhost:0,1,2,3 run_clm.py --model_name_or_path facebook/opt-6.7b --torch_dtype bfloat16 --dataset_name x --block_size 2048 --do_train --per_device_train_batch_size 2 --output_dir o --bf16 --deepspeed ds.json --gradient_checkpointing --optim adafactor
