@@ -1,0 +1,79 @@
+"""What nothing states must not decide a verdict: `does not fit` holds for every length and every sharding that there may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memlint.assess import DOES_NOT_FIT, FITS, UNKNOWN, Assessment, assess
+from memlint.facts import TrainingRun, fixed
+from memlint.gpus import find
+from memlint.source import Span
+
+LORA: dict[str, Any] = {
+    "framework.name": "transformers",
+    "objective": "causal_lm",
+    "model.id": "meta-llama/Llama-2-7b-hf",  # 6.74 billion parameters: 12.6 GiB in 16 bits; at most 4096 tokens
+    "model.dtype": "bfloat16",
+    "precision": "bf16-mixed",
+    "adapter.method": "lora",
+    "adapter.r": 8,
+    "quantization.method": "none",
+    "optimizer.name": "adamw_torch",
+    "checkpointing.enabled": False,
+    "batch.micro_batch_size": 8,
+}
+FULL: dict[str, Any] = {**LORA, "adapter.method": "none", "checkpointing.enabled": True, "batch.sequence_length": 512}
+
+
+def judged(gpu: str, **facts: Any) -> Assessment:
+    known = {name: fixed(value) for name, value in facts.items()}
+    return assess(TrainingRun("train.py", Span("train.py", 1), known), find(gpu))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict", "why"),
+    [
+        ("8gb", DOES_NOT_FIT, ""),  # 12.6 GiB of weights, whatever the texts are
+        (
+            "a100-80gb",
+            UNKNOWN,
+            "batch.sequence_length is not known, and it decides",
+        ),  # 8 x 4096 tokens without checkpointing do not fit
+    ],
+)
+def test_a_length_that_nothing_states(gpu: str, verdict: str, why: str) -> None:
+    found = judged(gpu, **LORA)
+    assert (found.verdict, found.why_not.partition(":")[0]) == (verdict, why)
+
+
+def test_the_longest_text_fits() -> None:
+    """One sample of 4096 tokens, of which checkpointing keeps 32 layers x 4096 x 4096 x 2 B = 1 GiB, beside 13 GiB of weights."""
+    assert judged("a100-80gb", **{**LORA, "batch.micro_batch_size": 1, "checkpointing.enabled": True}).verdict == FITS
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        ({"parallel.strategy": "zero3"}, UNKNOWN),  # 16 B x 6.74e9 = 100 GiB, over one GPU or a thousand
+        ({"parallel.strategy": "zero3", "parallel.gpus": 1}, DOES_NOT_FIT),
+        ({"parallel.strategy": "none", "parallel.gpus": 1}, DOES_NOT_FIT),
+        ({"framework.name": "torchtune"}, UNKNOWN),  # the recipe that `tune run` is given decides
+        ({"framework.name": "torchtune", "parallel.gpus": 8}, UNKNOWN),
+        ({"framework.name": "torchtune", "parallel.gpus": 1, "parallel.strategy": "none"}, DOES_NOT_FIT),
+    ],
+)
+def test_a_sharding_that_nothing_states(facts: dict[str, Any], verdict: str) -> None:
+    found = judged("a100-40gb", **{**FULL, "model.dtype": "float32", **facts})
+    assert found.verdict == verdict
+    assert ("how the job is sharded" in found.why_not) is (verdict == UNKNOWN)
+
+
+def test_samples_without_padding_take_their_own_lengths() -> None:
+    capped = {**LORA, "batch.sequence_length": 4096, "batch.sequence_length_is_cap": True, "batch.micro_batch_size": 32}
+    padded, own = judged("a100-80gb", **capped), judged("a100-80gb", **capped, **{"batch.padding_free": True})
+    assert padded.verdict == DOES_NOT_FIT
+    assert own.verdict != DOES_NOT_FIT
+    assert own.estimate is not None and padded.estimate is not None
+    assert own.estimate.required.low < padded.estimate.required.low / 8  # one sample of 32
