@@ -174,6 +174,7 @@ class Frameworks(CommandLines):
             return None
         if (
             head.endswith("Config")
+            and root != "peft"
             and head not in _NOT_MODEL_CONFIGS
             and method in {"", "from_pretrained", "for_model", "from_dict"}
         ):
