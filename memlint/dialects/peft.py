@@ -25,9 +25,11 @@ METHODS = {
 
 _PROMPTS = {"prompt_tuning", "prefix_tuning", "p_tuning", "multitask_prompt_tuning", "cpt"}
 _RANKS = {"lora": "r", "adalora": "init_r", "vera": "r", "oft": "r", "hra": "r", "bone": "r", "miss": "r", "shira": "r",
-          "randlora": "r", "loha": "r", "lokr": "r", "vblora": "r", "delora": "r", "gralora": "r"}  # fmt: skip
+          "randlora": "r", "loha": "r", "lokr": "r", "vblora": "r", "delora": "r", "gralora": "r", "hira": "r", "glora": "r",
+          "peanut": "r", "deft": "r", "psoft": "r", "pvera": "r", "tinylora": "r", "unilora": "r", "lily": "r", "adamss": "r"}  # fmt: skip
 _RANK_DEFAULTS = {"adalora": 12, "vera": 256, "oft": 0, "hra": 8, "bone": 64, "miss": 64, "shira": 32, "randlora": 32,
-                  "loha": 8, "lokr": 8, "vblora": 4, "delora": 8, "gralora": 32}  # fmt: skip
+                  "loha": 8, "lokr": 8, "vblora": 4, "delora": 8, "gralora": 32, "hira": 32, "glora": 8, "peanut": 32, "deft": 8,
+                  "psoft": 32, "pvera": 256, "tinylora": 2, "unilora": 4, "lily": 32, "adamss": 100}  # fmt: skip
 _SEEN = {"r", "init_r", "lora_alpha", "alpha", "lora_dropout", "target_modules", "modules_to_save", "use_dora", "bias",
          "task_type", "inference_mode", "base_model_name_or_path", "peft_type", "revision", "num_virtual_tokens"}  # fmt: skip
 
@@ -68,7 +70,7 @@ def adapter_facts(class_name: str, native: Native, versions: Versions | None = N
 
 
 def _matters(fact: Fact) -> bool:
-    return fact.known and fact.value not in (None, False, [], {}) and isinstance(fact.value, (bool, int, float, str, list, dict))
+    return fact.known and fact.value not in (None, [], {}) and isinstance(fact.value, (bool, int, float, str, list, dict))
 
 
 def _note(versions: Versions, class_name: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
-from memlint.memory.linear import Adapter, Linear, Quantised, Stack
+from memlint.memory.linear import Linear, Pair, Quantised, Stack
 from memlint.memory.machine import Machine
+from memlint.memory.result import CannotEstimate
 from memlint.memory.setup import OUTPUT_HEADS, Setup
 from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
+from memlint.typed import Any
 
 MOST_TARGETS_BY_TYPE = {
     "llama": ("q_proj", "v_proj"), "mistral": ("q_proj", "v_proj"), "mixtral": ("q_proj", "v_proj"),
@@ -39,6 +41,8 @@ class Builder:
         self.translated: frozenset[str] = frozenset()
         """Target names that PEFT takes to mean stacked parameters; linears of these names are then not adapted."""
         self.parameters: list[Parameter] = []
+        self.shared: dict[object, Any] = {}
+        """What the tuners of several layers share (banks of vectors, frozen projections), by what it is."""
         self.extra: list[Storage] = []
         """Memory that is held but is no parameter: quantisation statistics, buffers."""
 
@@ -131,7 +135,8 @@ class Builder:
         if bias:
             layer.bias = self.vector(f"{name}.bias", fout)
         if setup.adapter and not self.frozen and name not in self.translated and self.targets(name, head):
-            self._adapt(layer, copies)
+            if setup.adapter not in BESIDE:
+                self._adapt(layer, copies)
         return layer
 
     def stack(self, name: str, count: int, fin: int, fout: int, listed: tuple[str, ...], kind: str = "experts") -> Stack:
@@ -148,12 +153,12 @@ class Builder:
             stack = Stack(name, count, fin, fout, packed, quantised=Quantised(setup.quantization, setup.compute_itemsize))
         else:
             stack = Stack(name, count, fin, fout, self.parameter(name, kind, shape))
-        if setup.adapter not in LORA_LIKE or not listed or not any(self.targets(n, False) for n in (name, *listed)):
+        if setup.adapter not in PAIRS or not listed or not any(self.targets(n, False) for n in (name, *listed)):
             return stack
-        rank = setup.adapter_rank * len(listed)
+        rank = setup.lora_rank * len(listed)
         a = self.make(f"{name}.lora_A", "adapter", (rank * count, fin), setup.adapter_itemsize, True, "adapters")
         b = self.make(f"{name}.lora_B", "adapter", (fout, rank * count), setup.adapter_itemsize, True, "adapters")
-        stack.adapter = Adapter(a, b, rank, 0.0)
+        stack.adapter = Pair(a, b)
         return stack
 
     def _saved_copy(self, name: str, kind: str, shape: tuple[int, ...]) -> Parameter | None:
@@ -187,44 +192,35 @@ class Builder:
         if isinstance(wanted, str):
             if wanted in ("all-linear", "all"):
                 # peft knows the classifier of its task types only.
-                return not head or (name == "classifier" and self.setup.objective == "image_classification")
+                return not head or (name == "classifier" and self.setup.objective in WITHOUT_TASK)
             return re.search(wanted, name) is not None if wanted.isidentifier() else _matches(wanted, name)
         names = wanted if wanted is not None else MOST_TARGETS_BY_TYPE.get(self.model_type, ())
         return any(self._is_called(target, name) for target in names)
+
+    def _adapt(self, layer: Linear, copies: int) -> None:
+        from memlint.memory.tuners import tuner_of  # they make their parameters with this class
+        from memlint.memory.tuners.site import Site
+
+        try:
+            layer.tuner = tuner_of(self.setup.adapter)(Site(self, layer, copies))
+        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+            raise CannotEstimate(f"adapter.config does not fit the layer {layer.name} ({layer.fin} x {layer.fout}): {error}") from error
 
     def _is_called(self, target: str, name: str) -> bool:
         """Whether a target (`c_proj`, `attn.c_proj`, `self_attn.q_proj`) names this linear."""
         *path, leaf = target.split(".")
         return leaf == name and (not path or path[-1] in BLOCK_PARTS.get(self.parent, ()) or path[-1] not in ALL_PARTS)
 
-    def _adapt(self, layer: Linear, copies: int) -> None:
-        setup = self.setup
-        if setup.adapter == "ia3":
-            on_input = layer.name in ("down_proj", "fc2", "wo", "dense_4h_to_h", "c_proj", "w2")
-            width = layer.fin if on_input else layer.fout
-            layer.vector = self.make(f"{layer.name}.ia3_l", "adapter", (width,), setup.adapter_itemsize, True, "adapters")
-            layer.vector_on_input = on_input
-            return
-        if setup.adapter in BASE_ONLY:
-            return
-        rank = setup.adapter_rank
-        size = setup.adapter_itemsize
-        a = self.make(
-            f"{layer.name}.lora_A", "adapter", (rank * copies, layer.fin), size, setup.adapter not in FROZEN_A, "adapters"
-        )
-        b = self.make(f"{layer.name}.lora_B", "adapter", (layer.fout * copies, rank), size, True, "adapters")
-        adapter = Adapter(a, b, rank, setup.adapter_dropout, setup.adapter)
-        if setup.adapter == "dora":
-            adapter.magnitude = self.make(f"{layer.name}.magnitude", "adapter", (layer.fout,), size, True, "adapters")
-        layer.adapters.append(adapter)
 
+WITHOUT_TASK = {"image_classification", "audio_classification"}
+"""Objectives for which peft has no task type."""
 
-LORA_LIKE = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "adalora", "mica", "loraplus", "vera"}
-"""PEFT methods that put a low-rank pair on a linear."""
+PAIRS = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "adalora", "mica", "loraplus"}
+"""PEFT methods that put a low-rank pair on a linear, and on stacked experts, too."""
 
-BASE_ONLY = {"ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "prefix_tuning", "adaption_prompt", "trainable_tokens",
-             "llama_adapter", "llama_adapter_v2", "multitask_prompt_tuning", "cpt"}  # fmt: skip
-"""PEFT methods that put nothing on the linears."""
+BESIDE = {"ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "prefix_tuning", "adaption_prompt", "trainable_tokens",
+          "llama_adapter", "llama_adapter_v2", "multitask_prompt_tuning", "cpt", "cartridge"}  # fmt: skip
+"""Methods that put nothing on the linears."""
 
 BLOCK_PARTS = {
     "attn": ("attn", "self_attn", "attention", "self_attention", "linear_attn"),
@@ -235,9 +231,6 @@ BLOCK_PARTS = {
 """What the model classes call the parts of a block that linears stand in; targets name them (`shared_expert.up_proj`)."""
 
 ALL_PARTS = {name for names in BLOCK_PARTS.values() for name in names}
-
-FROZEN_A = {"lora-fa"}
-"""Of these, those that freeze A."""
 
 
 def _matches(pattern: str, name: str) -> bool:

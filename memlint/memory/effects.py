@@ -19,10 +19,6 @@ class Effect(NamedTuple):
     reserved: tuple[float, float]
 
 
-MODELLED_ADAPTERS = {"lora", "dora", "rslora", "lora-fa", "ia3", "ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "trainable_tokens",
-                     "llama_adapter", "llama_adapter_v2", "adalora"}  # fmt: skip
-
-
 def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
     """The effects that apply to this run."""
     found = [
@@ -32,8 +28,6 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
             (0.05, 0.05),
         )
     ]
-    if setup.adapter not in ("", *MODELLED_ADAPTERS):
-        found.append(Effect(f"{setup.adapter} adapters are taken to cost what low-rank ones do", (0.15, 0.2), (0.15, 0.2)))
     if run.value("model.dtype") is None and setup.stack.loads_checkpoint_dtype:
         found.append(
             Effect("weights are held in the checkpoint's dtype, which `from_pretrained` takes over", (0.0, 0.0), (0.0, 0.0))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from memlint.memory import ops
+from memlint.memory.autograd import View
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import Grads, Parameter, Storage, Tensor
 from memlint.typed import NamedTuple
@@ -16,18 +19,11 @@ class Quantised(NamedTuple):
     statistics: tuple[Storage, ...] = ()
 
 
-class Adapter:
-    """A low-rank pair on a linear: `a` (rank x in), `b` (out x rank)."""
+class Pair(NamedTuple):
+    """A low-rank pair on stacked experts: `a` (rank x in), `b` (out x rank), for each of them."""
 
-    def __init__(self, a: Parameter, b: Parameter, rank: int, dropout: float, method: str = "lora") -> None:
-        self.a = a
-        self.b = b
-        self.rank = rank
-        self.dropout = dropout
-        self.method = method
-        self.magnitude: Parameter | None = None
-        self.kernel: bool = False
-        """The fused LoRA kernels of Unsloth / fms-acceleration: nothing but the shared input is kept."""
+    a: Parameter
+    b: Parameter
 
 
 class Linear:
@@ -40,12 +36,10 @@ class Linear:
         self.weight = weight
         self.bias: Parameter | None = None
         self.quantised: Quantised | None = None
-        self.adapters: list[Adapter] = []
+        self.tuner: Callable[[Machine, Tensor], Tensor] | None = None
+        """The forward pass of the layer that a tuner put around this one (`memlint.memory.tuners`)."""
         self.dropout: float = 0.0
         """Dropout in front of the adapter where the framework keeps it on the layer (litgpt)."""
-        self.vector: Parameter | None = None
-        """An IA3 vector; it scales the input when `vector_on_input`, else the output."""
-        self.vector_on_input: bool = False
 
 
 class Stack:
@@ -58,7 +52,7 @@ class Stack:
         self.fout = fout
         self.weight = weight
         self.bias: Parameter | None = None
-        self.adapter: Adapter | None = None
+        self.adapter: Pair | None = None
         self.quantised = quantised
 
 
@@ -89,46 +83,29 @@ def stacked(m: Machine, stack: Stack) -> Tensor:
 
 
 def apply(m: Machine, layer: Linear, x: Tensor) -> Tensor:
-    """`layer(x)`, adapters included (peft 0.21.2, `tuners/lora/layer.py` and `tuners/lora/bnb.py`)."""
-    if layer.vector is not None and layer.vector_on_input:
-        x = ops.cast(m, ops.mul(m, x, layer.vector), x.itemsize)
+    """`layer(x)`, adapters included."""
+    call = (x,)  # holds what the module was given until it returns, whatever it is cast to (`Module._wrapped_call_impl(*args)`)
+    result = layer.tuner(m, x) if layer.tuner is not None else base(m, layer, x)
+    del call
+    return result
+
+
+def base(m: Machine, layer: Linear, x: Tensor) -> Tensor:
+    """The layer without its adapter."""
     if layer.quantised is not None:
-        result = _quantised(m, layer, layer.quantised, x)
-    else:
-        result = matmul_weight(m, x, layer.weight, layer.bias, layer.fin, layer.fout)
-    if layer.vector is not None and not layer.vector_on_input:
-        result = ops.cast(m, ops.mul(m, result, layer.vector), result.itemsize)
-    if not layer.adapters:
-        return result
-    dtype = result.itemsize
-    four_bit = layer.quantised is not None and layer.quantised.method in ("bnb_4bit", "bnb_8bit")
-    if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
-        result = ops.copy(m, result)
-    for adapter in layer.adapters:
-        if not (four_bit and m.autocast):
-            x = ops.cast(m, x, adapter.a.itemsize)
-        inner = ops.dropout(m, x, adapter.dropout)
-        low = matmul_weight(m, inner, adapter.a, None, layer.fin, adapter.rank)
-        del inner
-        output = ops.scale(m, matmul_weight(m, low, adapter.b, None, adapter.rank, layer.fout))
-        del low
-        if four_bit and not m.autocast:
-            output = ops.cast(m, output, dtype)
-        result = ops.add(m, result, output)
-        del output
-        if adapter.magnitude is not None:
-            result = _dora(m, layer, adapter, result)
-    return ops.cast(m, result, dtype)
+        return _quantised(m, layer, layer.quantised, x)
+    return product(m, x, layer.weight, layer.bias, layer.fin, layer.fout)
 
 
-def _dora(m: Machine, layer: Linear, adapter: Adapter, result: Tensor) -> Tensor:
-    """DoRA's renormalisation: the merged weight's norm is computed without gradient, the magnitude scales the result."""
-    assert adapter.magnitude is not None
-    m.transient(layer.fin * layer.fout, adapter.a.itemsize)
-    return ops.mul(m, result, adapter.magnitude)
+def unpacked(m: Machine, layer: Linear) -> Tensor:
+    """The base weight as a tensor to compute with: itself, or a packed one unpacked (peft 0.21.2 `utils/integrations.py`,
+    `dequantize_module_weight`)."""
+    if layer.quantised is None:
+        return layer.weight
+    return m.new(layer.weight.logical, layer.quantised.compute)
 
 
-def matmul_weight(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None, fin: int, fout: int) -> Tensor:
+def product(m: Machine, x: Tensor, weight: Tensor, bias: Tensor | None, fin: int, fout: int) -> Tensor:
     """`F.linear`: keeps x if the weight is trained, and the weight (or autocast's copy) if x needs a gradient."""
     x = ops.autocast(m, x)
     w = ops.autocast(m, weight)
@@ -140,11 +117,11 @@ def matmul_weight(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | No
 
     def rule(g: Tensor) -> Grads:
         gb = m.new(rows, iw) if need_b else None
-        gx = m.new(nx, ix) if need_x else None
+        gx = View(m.new(nx, ix)) if need_x else None  # of rows: the product's result is two-dimensional
         gw = m.new(nw, iw) if need_w else None
         return gx, gw, gb
 
-    saved = (x.storage if need_w else None, w.storage if need_x and w is not weight else None)
+    saved = (x.storage if need_w else None, w.storage if need_x and not isinstance(w, Parameter) else None)
     return m.tape.record(out, (x, w, b), rule, saved)
 
 

@@ -18,7 +18,15 @@ FUSED = {"adamw_torch_fused", "adamw_apex_fused", "anyprecision_adamw", "adamw_t
 ADAM = {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "adam", "adamw_apex_fused", "adamw_torch_xla", "stable_adamw", "radam",
         "adamw_torch_cpu_offload", "nadam", "adamw_torch_npu_fused", "adopt", "grokadamw", "megatron_distributed_adam", "lora-fa",
         "lora_fa", "adamw_anyprecision", "deepspeed_cpu_adam", "adamw_mini"}  # fmt: skip
-EIGHT_BIT = {"adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "lamb_8bit", "adamw_torch_8bit", "ademamix_8bit", "paged_ademamix_8bit"}
+EIGHT_BIT = {
+    "adamw_bnb_8bit",
+    "adamw_8bit",
+    "paged_adamw_8bit",
+    "lamb_8bit",
+    "adamw_torch_8bit",
+    "ademamix_8bit",
+    "paged_ademamix_8bit",
+}
 ONE_STATE = {"lion_32bit", "lion", "paged_lion_32bit", "rmsprop", "momentum", "adagrad", "muon", "lomo_momentum", "asgd", "lars"}
 EIGHT_BIT_ONE = {"lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit", "rmsprop_8bit", "adagrad_8bit"}
 TWO_STATES = {"adadelta", "rprop", "sparse_adam", "lamb"}
@@ -45,10 +53,16 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
         ranks = sharding.states_ranks(parameter.name.startswith("experts.") or parameter.kind == "experts")
         if setup.master_weights and (parameter.itemsize != FP32 or sharding.is_zero):
             held.append(Storage(ledger, -(-parameter.numel // ranks) * FP32))
-        for nbytes in state_bytes(setup, parameter):
+        for nbytes in (*state_bytes(setup, parameter), *importance_bytes(setup, parameter)):
             held.append(Storage(ledger, -(-nbytes // ranks)))
     ledger.component = before
     return held
+
+
+def importance_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
+    """What AdaLoRA's rank allocator keeps for each of its weights: sensitivity, its running mean and its uncertainty (peft 0.21.2
+    `tuners/adalora/layer.py`, `RankAllocator.update_ipt`)."""
+    return (p.numel * p.itemsize,) * 3 if setup.adapter == "adalora" and p.kind == "adapter" else ()
 
 
 def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:

@@ -66,6 +66,11 @@ class Storage:
         ledger.components.append(component or ledger.component)
         ledger.events.append(self.ident)
 
+    def resize(self, nbytes: int) -> None:
+        """Let it have had another size from the start."""
+        self.nbytes = nbytes
+        self.ledger.sizes[self.ident] = (nbytes + BLOCK - 1) // BLOCK * BLOCK
+
     def __del__(self) -> None:
         self.ledger.events.append(-self.ident)
 

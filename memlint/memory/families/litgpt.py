@@ -12,7 +12,7 @@ from memlint.memory.attention import Shape, attend, repeat_kv
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.model import Block, Model, Stage
-from memlint.memory.linear import Linear, apply, matmul_weight
+from memlint.memory.linear import Linear, apply, product
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
@@ -48,7 +48,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     head = b.linear("lm_head", hidden, b.setup.vocabulary, bias=a.model_type in HEAD_BIAS)
     lora = b.setup.adapter == "lora" and "lm_head" in (b.setup.adapter_targets or ())
     pair = _pair(b, "lm_head", hidden, b.setup.vocabulary) if lora else None
-    head.adapters.clear()
+    head.tuner = None
 
     def logits(m: Machine, x: Tensor) -> Tensor:
         out = _adapted(m, head, pair, x)
@@ -66,11 +66,11 @@ class _Pair(NamedTuple):
 
 
 def _pair(b: Builder, name: str, fin: int, fout: int, parts_count: int = 1) -> _Pair:
-    rank = b.setup.adapter_rank * parts_count
+    rank = b.setup.lora_rank * parts_count
     size = b.setup.adapter_itemsize
     return _Pair(
         b.make(f"{name}.lora_A", "adapter", (rank, fin), size, True, "adapters"),
-        b.make(f"{name}.lora_B", "adapter", (fout, b.setup.adapter_rank), size, True, "adapters"),
+        b.make(f"{name}.lora_B", "adapter", (fout, b.setup.lora_rank), size, True, "adapters"),
         rank,
     )
 
@@ -117,9 +117,9 @@ def _adapted(m: Machine, layer: Linear, pair: _Pair | None, x: Tensor) -> Tensor
     if pair is None:
         return pretrained
     inner = ops.dropout(m, x, _dropout(layer))
-    low = matmul_weight(m, inner, pair.a, None, layer.fin, pair.rank)
+    low = product(m, inner, pair.a, None, layer.fin, pair.rank)
     del inner
-    lora = ops.scale(m, matmul_weight(m, low, pair.b, None, pair.rank, layer.fout))
+    lora = ops.scale(m, product(m, low, pair.b, None, pair.rank, layer.fout))
     return ops.add(m, pretrained, lora)
 
 
@@ -136,7 +136,7 @@ def _adapted_qkv(m: Machine, layer: Linear, pair: _Pair | None, width: int, copi
     if pair is None:
         return pretrained
     rows = x.numel // layer.fin
-    low = matmul_weight(m, ops.dropout(m, x, layer.dropout), pair.a, None, layer.fin, pair.rank)
+    low = product(m, ops.dropout(m, x, layer.dropout), pair.a, None, layer.fin, pair.rank)
     update = _grouped(m, low, pair, rows * width)
     del low
     if width < layer.fout:
@@ -164,9 +164,7 @@ def _padded(m: Machine, update: Tensor, numel: int, copies: bool) -> Tensor:
     return m.tape.record(out, (update,), lambda g: (m.new(n, size),), (update.storage,))
 
 
-def _block(
-    b: Builder, a: Architecture, index: int, head_dim: int, rotated: int, tables: list[tuple[Tensor, Tensor]]
-) -> Block:
+def _block(b: Builder, a: Architecture, index: int, head_dim: int, rotated: int, tables: list[tuple[Tensor, Tensor]]) -> Block:
     b.enter_layer(index)
     setup = b.setup
     hidden, heads = a.hidden_size or 0, a.heads or 1
@@ -179,7 +177,7 @@ def _block(
 
     def linear(name: str, fin: int, fout: int, logical: str, biased: bool = bias) -> tuple[Linear, _Pair | None]:
         layer = b.linear(name, fin, fout, biased)
-        layer.adapters.clear()
+        layer.tuner = None
         layer.dropout = setup.adapter_dropout
         return layer, _pair(b, name, fin, fout) if logical in targets else None
 
@@ -190,7 +188,11 @@ def _block(
     qkv_pair = _pair(b, "attn", hidden, update, len(enabled)) if enabled else None
     proj, proj_pair = linear("proj", heads * head_dim, hidden, "o_proj")
     parallel = a.model_type in PARALLEL
-    second = None if (parallel and a.model_type in SHARED_NORM and groups <= 1) or a.model_type == "phi" else _norm(b, a, "norm_2", hidden)
+    second = (
+        None
+        if (parallel and a.model_type in SHARED_NORM and groups <= 1) or a.model_type == "phi"
+        else _norm(b, a, "norm_2", hidden)
+    )
     post = a.model_type == "gemma2"
     post_norms = (_norm(b, a, "post_attention_norm", hidden), _norm(b, a, "post_mlp_norm", hidden)) if post else None
     if a.model_type in PLAIN_MLP:
@@ -231,8 +233,8 @@ def _block(
         up = _adapted(m, *mlp[1], x)
         if "swiglu" in m.kernels:
             return _adapted(m, *mlp[2], parts.fused_swiglu(m, gate, up))
-        product = ops.mul(m, parts.activation(m, gate, act), up)
-        return _adapted(m, *mlp[2], product)
+        inner = ops.mul(m, parts.activation(m, gate, act), up)
+        return _adapted(m, *mlp[2], inner)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         normed = first(m, x)

@@ -159,7 +159,7 @@ def _number(a: Architecture, *names: str) -> int:
 def _linear_of(b: Builder, name: str, fin: int, fout: int) -> Callable[[Machine, Tensor], Tensor]:
     """A linear, with a low-rank pair beside it where an adapter targets it (ms-swift: `all-linear`)."""
     weight = b.parameter(name, "linear", (fout, fin))
-    rank = b.setup.adapter_rank
+    rank = b.setup.lora_rank
     if not b.setup.adapter or not b.targets(name.rsplit(".", 1)[-1], False):
         return lambda m, x: _linear(m, x, weight, fin, fout)
     down = b.make(f"{name}.lora_A", "adapter", (rank, fin), b.setup.weight_itemsize, True, "adapters")
@@ -274,7 +274,7 @@ def _experts(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]
     router = b.parameter("router", "linear", (_routed(a), hidden))
     fc1 = b.parameter("experts.linear_fc1", "expert", (local * 2 * inner, hidden))
     fc2 = b.parameter("experts.linear_fc2", "expert", (local * hidden, inner))
-    pairs, rank = _expert_adapters(b, local, hidden, inner), b.setup.adapter_rank
+    pairs, rank = _expert_adapters(b, local, hidden, inner), b.setup.lora_rank
     beside = None
     if shared:
         beside = (_linear_of(b, "shared.linear_fc1", hidden, 2 * shared), _linear_of(b, "shared.linear_fc2", shared, hidden))
@@ -302,7 +302,7 @@ def _expert_adapters(b: Builder, local: int, hidden: int, inner: int) -> tuple[P
     if not setup.adapter or not b.targets("linear_fc1", False):
         return ()
     sizes = (("fc1.lora_A", hidden), ("fc1.lora_B", 2 * inner), ("fc2.lora_A", inner), ("fc2.lora_B", hidden))
-    rank, size = setup.adapter_rank, setup.weight_itemsize
+    rank, size = setup.lora_rank, setup.weight_itemsize
     return tuple(b.make(f"experts.{name}", "adapter", (local * rank, width), size, True, "adapters") for name, width in sizes)
 
 
