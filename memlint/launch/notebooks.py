@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from memlint.facts import Extraction, Fact, Origin, Status, TrainingRun, fixed
+from memlint.facts import Extraction, Fact, Status, TrainingRun, fixed
+from memlint.launch.cells import Cells
+from memlint.launch.combine import merged
 from memlint.launch.read import launched, walk
 from memlint.launch.relocate import Origins, moved, relocated
 from memlint.paths import posix
@@ -110,30 +111,36 @@ def _shell(notebook: Notebook, project: Project) -> Extraction:
     errors: list[ReadError] = []
     if not notebook.shell:
         return Extraction()
-    variables = _variables(notebook)
-    environment: dict[str, Value] = {
-        name.removeprefix("environ "): value
-        for name, value in variables.items()
-        if value is not None and name.startswith("environ ")
-    }
+    cells = Cells(notebook)
+    environment = dict(cells.environment)
     directory: str | None = None
     for shell in notebook.shell:
+        if cells.is_dead(shell):
+            continue
         lines = Lines(notebook.path, shell.text, cell=shell.cell, line=shell.line, column=shell.column)
         if shell.kind == "cd":
             directory = posix(os.path.join(directory or "", shell.text.strip().strip("\"'")))
-        elif shell.kind == "env":
+            continue
+        if shell.kind == "env":
             name, value = _setting(shell, lines)
             environment[name] = value
-        else:
-            joined = Joined(_interpolated(lines, variables)) if shell.kind == "line" else lines
+            continue
+        ways: list[tuple[TrainingRun, ...]] = []
+        for variables in cells.rounds(shell):
+            text: Joined | Lines = lines
+            if shell.kind == "line":
+                text = Joined(_interpolated(lines, variables))
+            elif shell.kind == "run":
+                text = Joined((Piece("python "), *_interpolated(lines, variables)))
             try:
-                script = walk(joined, notebook.path, project, environment, directory)
+                script = walk(text, notebook.path, project, environment, directory)
             except ShellError:
                 continue  # A line that the shell refuses fails alone when its cell runs.
             found = launched(script, {}, project, notebook.path)
-            runs.extend(found.runs)
+            ways.append(found.runs)
             errors.extend(found.errors)
-    return Extraction(tuple(runs), tuple(errors))
+        runs.extend(merged(ways))
+    return Extraction(tuple(runs), tuple(dict.fromkeys(errors)))
 
 
 def _setting(shell: ShellText, lines: Lines) -> tuple[str, Value]:
@@ -144,7 +151,7 @@ def _setting(shell: ShellText, lines: Lines) -> tuple[str, Value]:
     return match.group(1), lines.pieces(match.start(2), match.end(2))
 
 
-def _interpolated(lines: Lines, variables: dict[str, Value | None]) -> Value:
+def _interpolated(lines: Lines, variables: Mapping[str, Value | None]) -> Value:
     """A `!` line with Python variables in place; text that is no variable of the notebook is left to the shell."""
     pieces: list[Piece] = []
     start = 0
@@ -161,41 +168,3 @@ def _interpolated(lines: Lines, variables: dict[str, Value | None]) -> Value:
         start = match.end()
     pieces.extend(lines.pieces(start, len(lines.text)))
     return tuple(piece for piece in pieces if piece.text)
-
-
-def _variables(notebook: Notebook) -> dict[str, Value | None]:
-    """Python variables of the top level: their text, or None when they are not one constant.
-
-    `os.environ["NAME"] = constant` is there as `environ NAME`.
-    """
-    found: dict[str, Value | None] = {}
-    for first, text in notebook.python_cells():
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        for name, node in _assigned(tree):
-            constant = node.value if isinstance(node, ast.Constant) else None
-            if not isinstance(constant, (str, int, float)):
-                found[name] = None
-                continue
-            row = first + node.lineno - 1
-            span = notebook.place(Span(notebook.path, row, node.col_offset + 1, row, (node.end_col_offset or 0) + 1))
-            piece = Piece(str(constant), chain=(Origin(span, name),))
-            before = found.get(name)
-            known = before is not None and before[0].text == piece.text
-            found[name] = (piece,) if name not in found or known else None
-    return found
-
-
-def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in tree.body:
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Name):
-                yield target.id, node.value
-            elif isinstance(target, ast.Subscript) and ast.unparse(target.value) in ("os.environ", "environ"):
-                name = target.slice.value if isinstance(target.slice, ast.Constant) else None
-                if isinstance(name, str):
-                    yield f"environ {name}", node.value

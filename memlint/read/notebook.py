@@ -27,7 +27,7 @@ AUTOMAGIC = re.compile(r"(?:pip|conda|mamba|uv|cd|ls|cat|cp|mv|rm|mkdir|rmdir|ma
 
 class ShellText(NamedTuple):
     """Shell text of a cell. `kind` is `line` (`!command`, in which `{name}` and `$name` are Python variables), `cell` (`%%bash`),
-    `cd` (`%cd`) or `env` (`%env NAME=value`). `line` and `column` say where it starts in its cell.
+    `cd` (`%cd`), `run` (`%run script.py words`) or `env` (`%env NAME=value`). `line` and `column` say where it starts in its cell.
     """
 
     kind: str
@@ -186,7 +186,7 @@ def _python_rows(notebook: Notebook, number: int, rows: list[str]) -> list[str]:
             notebook.shell.append(ShellText("line", text[skip:], number, index + 1, start + 1 + skip))
         else:
             magic, blank, rest = command[start:].partition(" ")
-            kind = {"cd": "cd", "env": "env", "set_env": "env"}.get(magic)
+            kind = {"cd": "cd", "env": "env", "set_env": "env", "run": "run"}.get(magic)
             if kind and blank:
                 column = start + 1 + len(magic) + 1
                 notebook.shell.append(ShellText(kind, rest, number, index + 1, column))

@@ -150,3 +150,19 @@ def test_cells_that_are_not_python_are_one_error(tmp_path: Path) -> None:
     path.write_text(notebook(*cells[1:]), encoding="utf-8")
     (error,) = extract(str(path)).errors
     assert error.message == "cell 2, line 2: invalid syntax"
+
+
+def test_lines_that_python_decides_about(tmp_path: Path) -> None:
+    """`%run` starts a script, a loop starts a line once a value, a command may be put together before, a dead block starts nothing."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    cells = (
+        "%run train.py --bs 2",
+        'BS = 5\ncommand = f"python train.py --bs {BS} --model " + "org/b"\n!{command}',
+        "if False:\n    !python train.py --bs 99",
+        "for bs in [10, 11]:\n    !python train.py --bs {bs}",
+    )
+    first, second, looped = read(notebook(*cells), tmp_path).runs
+    assert (first.value("batch.micro_batch_size"), first.span.cell) == (2, 1)
+    assert (second.value("batch.micro_batch_size"), second.value("model.id")) == (5, "org/b")
+    assert looped.facts["batch.micro_batch_size"].choices == (10, 11)
+    assert looped.span.cell == 4
