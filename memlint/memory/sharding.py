@@ -54,6 +54,8 @@ class Sharding(NamedTuple):
     bucket_view: bool = False
     clones_outputs: bool = False
     """DDP that looks for unused parameters returns clones of its model's outputs."""
+    head_apart: bool = False
+    """Final norm and head are a unit, the embedding another (torchtitan since 28 July 2025, `parallelize.py`)."""
     keeps_last: bool = False
     """The last block stays gathered between forward and backward (torchtitan)."""
     tensor: int = 1
@@ -156,6 +158,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     if composer or (strategy in FSDP and mixed and not compute and (weight_itemsize == 4 or _upcasts_shards(run))):
         compute = HALF
     reduce = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_reduce_dtype") or ""), 0)
+    apart = strategy == "fsdp2" and stack_of(run).head_apart and not value("model.tie_word_embeddings")
     return Sharding(
         strategy=strategy,
         ranks=max(1, ranks),
@@ -172,7 +175,8 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         or (strategy in FSDP and str(value("parallel.offload_params", "none")) != "none"),
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
         clones_outputs=strategy == "ddp" and world > 1 and _looks_for_unused(run),
-        keeps_last=value("parallel.last_layer_resharded") is False,
+        head_apart=apart,
+        keeps_last=value("parallel.last_layer_resharded") is False and not apart,
         tensor=tensor,
         pipeline=pipeline,
         context=context,

@@ -1,8 +1,9 @@
 """Sharded weights at run time: gather a unit around its computation, reduce its gradients when they are there.
 
-A unit is what is gathered at once: ROOT (embedding, final norm, head) and one per block. Read in torch 2.1, 2.4 and 2.13
-`distributed/fsdp/_runtime_utils.py` and `_flat_param.py` (FSDP1), torch 2.13 `distributed/fsdp/_fully_shard/_fsdp_param_group.py` and
-`_fsdp_collectives.py` (FSDP2), DeepSpeed 0.15 `runtime/zero/stage3.py`, `partition_parameters.py` and `partitioned_param_coordinator.py`.
+A unit is what is gathered at once: ROOT (embedding, final norm, head, unless the latter two are HEAD) and one per block. Read in
+torch 2.1, 2.4 and 2.13 `distributed/fsdp/_runtime_utils.py` and `_flat_param.py` (FSDP1), torch 2.13
+`distributed/fsdp/_fully_shard/_fsdp_param_group.py` and `_fsdp_collectives.py` (FSDP2), DeepSpeed 0.15, 0.19 `runtime/zero/stage3.py`,
+`partition_parameters.py` and `partitioned_param_coordinator.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from memlint.memory.setup import Setup
 from memlint.memory.sharding import Sharding
 from memlint.memory.tensor import COMPUTE, GATHER, REDUCE, Parameter, Sink, Storage, Tensor
 
-ROOT = -1
+ROOT, HEAD = -1, -2
 
 NORM_BUFFER = 250_000_000
 
@@ -71,14 +72,16 @@ class Units:
         self.external = [Storage(self.machine.ledger, p.numel * p.itemsize, "communication", GATHER) for p in heads[-1:]]
 
     def past_embedding(self) -> None:
-        """ZeRO-3 fetches and releases module by module: the embedding's weights go before the first block."""
-        if self.setup.sharding.strategy == "zero3":
+        """The embedding's weights go before the first block where they are a unit by themselves: in ZeRO-3, which fetches and releases
+        module by module, and beside a HEAD."""
+        if self.setup.sharding.strategy == "zero3" or HEAD in self.parameters:
             self.gathered.pop(ROOT, None)
 
     def enter_head(self) -> None:
-        """Final norm and head: fetched by ZeRO-3 now, and kept for their backward, which follows at once."""
+        """Final norm and head: fetched now, and kept for their backward, which follows at once."""
         if self.setup.sharding.strategy == "zero3":
             self.enter_forward(ROOT)
+        self.enter_forward(HEAD)
 
     def leave_forward(self, unit: int, last: bool) -> None:
         """A unit's forward is over: its weights go, where they are resharded (the root's stay)."""
@@ -101,8 +104,9 @@ class Units:
         self.trailing.append(Storage(self.machine.ledger, kept * block[0].itemsize, "communication"))
 
     def ask(self, unit: int) -> None:
-        """Start a block's all-gather, unless it was started ahead of time or its weights are there."""
-        if unit >= 0 and unit in self.parameters and unit not in self.gathered and unit not in self.incoming:
+        """Start a block's all-gather (an embedding's that is a unit by itself), unless it was started ahead of time or its weights are
+        there."""
+        if (unit >= 0 or HEAD in self.parameters) and unit in self.parameters and unit not in self.gathered and unit not in self.incoming:
             self.incoming[unit] = self._gather(unit)
 
     def enter_backward(self, unit: int) -> None:
@@ -120,6 +124,10 @@ class Units:
         """A unit's backward is over."""
         self.trailing.clear()
         self.gathered.pop(unit, None)
+        if unit == 0 and ROOT in self.incoming:
+            arrived = self.incoming.pop(ROOT)
+            self.gathered[ROOT] = self._weights(ROOT)
+            del arrived
 
     def _gather(self, unit: int) -> Storage:
         """The result of an all-gather, in the dtype the weights are used in; ZeRO++ qwZ gathers int8 with a float32 scale for each
@@ -155,7 +163,7 @@ class Units:
             ledger.enter("release", inputs.layer)
             del inputs
         for unit in sorted(self.unsharded, reverse=True):
-            ledger.enter("release", unit)
+            ledger.enter("release", max(unit, ROOT))
             whole = self.unsharded.pop(unit)
             self._share([p for p in self.parameters[unit] if p.node is not None])
             del whole
@@ -168,7 +176,7 @@ class Units:
             trained = [p for p in members if p.node is not None]
             if not trained:
                 continue
-            ledger.enter("accumulated", unit)
+            ledger.enter("accumulated", max(unit, ROOT))
             if sharding.syncs_each:
                 self._share(trained)
             else:
@@ -178,7 +186,7 @@ class Units:
 
     def reduced(self, parameter: Parameter) -> None:
         """A gradient is complete: when it is the last of its unit (a trained leaf is one by itself), reduce-scatter it."""
-        unit = parameter.layer if parameter.layer in self.parameters else ROOT
+        unit = unit_of(parameter, self.setup)
         if self.setup.sharding.strategy == "zero3":
             self._partition(parameter, unit)
             return
@@ -266,7 +274,16 @@ class Units:
             if parameter.grad is not None and parameter.grad.numel != parameter.numel:
                 continue
             size = max(parameter.itemsize, self.setup.stored_itemsize) if parameter.kind != "adapter" else parameter.itemsize
-            share_of(self.machine, parameter, 0 if sharding.offload_params else sharding.share(parameter.numel, parameter.kind), size, REDUCE)
+            share = 0 if sharding.offload_params else sharding.share(parameter.numel, parameter.kind)
+            share_of(self.machine, parameter, share, size, REDUCE)
+
+
+def unit_of(parameter: Parameter, setup: Setup) -> int:
+    """The unit that a parameter is gathered with."""
+    if not setup.sharding.wrapped:
+        return ROOT
+    apart = parameter.layer == ROOT and parameter.kind != "embedding" and setup.sharding.head_apart
+    return HEAD if apart else parameter.layer
 
 
 def on_grad(parameter: Parameter, action: Callable[[Parameter], None]) -> None:
@@ -295,7 +312,7 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
         return None
     groups: dict[int, list[Parameter]] = defaultdict(list)
     for parameter in parameters:
-        groups[parameter.layer if sharding.wrapped else ROOT].append(parameter)
+        groups[unit_of(parameter, setup)].append(parameter)
     units = Units(m, setup, dict(groups) if sharding.shards_weights else {})
     if sharding.strategy == "fsdp1":
         _flatten(m, groups)

@@ -75,6 +75,8 @@ class Stack(NamedTuple):
     """SDPA gets a boolean mask: transformers 4.53 and later (`masking_utils.py`)."""
     compiles_loss: bool
     """torch.compile covers the loss too: torchtitan since 2025."""
+    head_apart: bool
+    """torchtitan shards embedding, and final norm with head, as units of their own: since 28 July 2025."""
     foreach_by_default: bool
     """torch.optim picks the multi-tensor implementation on CUDA: torch 2.0 and later; torchtune's recipes ask for `fused`."""
     zeroes_in_place: bool
@@ -123,6 +125,7 @@ def stack_of(run: TrainingRun) -> Stack:
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
         boolean_masks=transformers >= (4, 53),
         compiles_loss=name == "torchtitan" and not re.search(r"2024", str(versions.get("torchtitan") or "2025")),
+        head_apart=name == "torchtitan" and _since(versions, 25, 8),
         foreach_by_default=torch >= (2, 0) and name != "torchtune",
         zeroes_in_place=torch < (2, 0) or transformers < (4, 26),
         eager_context=transformers < (4, 25) or torch < (1, 13),
@@ -138,6 +141,15 @@ def states_transformers(run: TrainingRun) -> str:
     versions = run.value("framework.versions") or {}
     own = run.value("framework.version") if run.value("framework.name") in (None, "transformers", "hf_trainer") else ""
     return str(versions.get("transformers") or own or "")
+
+
+def _since(versions: Mapping[str, object], year: int, month: int) -> bool:
+    """Whether torchtitan, or the torch beside it, is of that month or later; nothing stated means the newest."""
+    text = f"{versions.get('torchtitan') or ''} {versions.get('torch') or ''}"
+    dated = re.search(r"(?:\b|dev)20(2\d)-?(\d\d)?", text)
+    if dated:
+        return (int(dated[1]), int(dated[2] or 1)) >= (year, month)
+    return (_version(str(versions.get("torch") or "")) or NEWEST_TORCH) >= (2, 9)
 
 
 def _keeps_input(name: str, versions: Mapping[str, object]) -> bool:

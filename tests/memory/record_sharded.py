@@ -29,8 +29,9 @@ def model() -> Any:
     return LlamaForCausalLM(config)
 
 
-def fsdp2() -> dict[str, Any]:
-    """float32 shards, bfloat16 computation, float32 reduction; the last block is not resharded after forward."""
+def fsdp2(apart: bool) -> dict[str, Any]:
+    """float32 shards, bfloat16 computation, float32 reduction. What comes last is not resharded after forward: the last block, or the
+    head with the final norm where these and the embedding are units of their own (`apart`)."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups
@@ -51,14 +52,20 @@ def fsdp2() -> dict[str, Any]:
     groups.foreach_all_gather, groups.foreach_reduce = gathering, reducing
     net = model()
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if apart:
+        fully_shard(net.model.embed_tokens, mp_policy=policy)
     for index, block in enumerate(net.model.layers):
-        fully_shard(block, mp_policy=policy, reshard_after_forward=index < LAYERS - 1)
+        fully_shard(block, mp_policy=policy, reshard_after_forward=apart or index < LAYERS - 1)
+    if apart:
+        fully_shard([net.model.norm, net.lm_head], mp_policy=policy, reshard_after_forward=False)
     fully_shard(net, mp_policy=policy)
     ids = torch.randint(0, VOCABULARY, (1, LENGTH))
     loss = net(input_ids=ids, labels=ids).loss
-    whole = {name: unit._get_fsdp_state()._fsdp_param_group.is_unsharded for name, unit in (
-        ("root", net), *((f"block {index}", block) for index, block in enumerate(net.model.layers)))}  # fmt: skip
+    named = [("embedding", net.model.embed_tokens), ("head", net.lm_head)] if apart else [("root", net)]
+    named += [(f"block {index}", block) for index, block in enumerate(net.model.layers)]
+    whole = {name: unit._get_fsdp_state()._fsdp_param_group.is_unsharded for name, unit in named}
     loss.backward()
+    groups.foreach_all_gather, groups.foreach_reduce = gather, reduce
     grads = {str(p.grad.dtype) for p in net.parameters()}
     return {"events": events, "whole_after_forward": whole, "gradient_dtypes": sorted(grads)}
 
@@ -130,7 +137,7 @@ def worker(rank: int, port: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.manual_seed(0)
-    found = {"torch": torch.__version__, "ddp": ddp(), "fsdp2": fsdp2()}
+    found = {"torch": torch.__version__, "ddp": ddp(), "fsdp2": fsdp2(False), "fsdp2_apart": fsdp2(True)}
     if rank == 0:
         found["selective"] = selective()
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from memlint.facts import TrainingRun, fixed
 from memlint.memory.program import Program, record
 from memlint.memory.setup import setup_of
@@ -43,22 +45,29 @@ FSDP2 = {
 }  # fmt: skip
 
 
-def test_fsdp2_gathers_what_torch_gathers() -> None:
-    """Root and blocks in forward, all blocks but the last one, which was kept, again in backward; bfloat16."""
-    ledger = simulated(FSDP2).ledger
+UNITS = {"fsdp2": "2024-12", "fsdp2_apart": "2025-08"}
+"""torchtitan's units: embedding, final norm and head in the root with the last block kept; later two units, of which the head's is kept."""
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_fsdp2_gathers_what_torch_gathers(units: str) -> None:
+    """Everything in forward, in bfloat16, and what was not kept again in backward."""
+    ledger = simulated(FSDP2 | {"framework.versions": {"torchtitan": UNITS[units]}}).ledger
     gathered = Counter(ledger.sizes[block] for block, stream in ledger.streams.items() if stream == GATHER)
-    assert RECORD["fsdp2"]["whole_after_forward"] == {"root": True, "block 0": False, "block 1": False, "block 2": True}
-    assert gathered == Counter(rounded(size) for kind, size in RECORD["fsdp2"]["events"] if kind == "gather")
+    whole = {name for name, there in RECORD[units]["whole_after_forward"].items() if there}
+    assert whole == ({"head"} if units == "fsdp2_apart" else {"root", "block 2"})
+    assert gathered == Counter(rounded(size) for kind, size in RECORD[units]["events"] if kind == "gather")
 
 
-def test_fsdp2_reduces_what_torch_reduces() -> None:
+@pytest.mark.parametrize("units", UNITS)
+def test_fsdp2_reduces_what_torch_reduces(units: str) -> None:
     """The input of each reduce-scatter is float32; what stays of it is a half on each of two ranks."""
-    ledger = simulated(FSDP2).ledger
-    reduced = [size for kind, size in RECORD["fsdp2"]["events"] if kind == "reduce"]
+    ledger = simulated(FSDP2 | {"framework.versions": {"torchtitan": UNITS[units]}}).ledger
+    reduced = [size for kind, size in RECORD[units]["events"] if kind == "reduce"]
     inputs = [size for size, component in zip(ledger.sizes, ledger.components, strict=True) if component == "communication"]
     assert Counter(map(rounded, reduced)) <= Counter(inputs)
     kept = sum(ledger.sizes[block] for block, stream in ledger.streams.items() if stream == REDUCE)
-    assert RECORD["fsdp2"]["gradient_dtypes"] == ["torch.float32"]
+    assert RECORD[units]["gradient_dtypes"] == ["torch.float32"]
     assert abs(kept - sum(reduced) // 2) < 30 * BLOCK
 
 
