@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .family import VOCAB, Family
 from .media_families import MEDIA
+from .text_families import TEXT
 
 _LLAMA = {
     "hidden_size": 64,
@@ -275,6 +276,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("mbart", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
+    *TEXT,
     *MEDIA,
 )
 BY_NAME = {family.name: family for family in FAMILIES}
