@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from memlint.facts import TrainingRun
 from memlint.memory.setup import Setup
+from memlint.models.architecture import Architecture
 from memlint.typed import NamedTuple
 
 
@@ -19,7 +20,11 @@ class Effect(NamedTuple):
     reserved: tuple[float, float]
 
 
-def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
+SCANS = {"mamba", "falcon_mamba", "mamba2", "falcon_h1", "jamba", "nemotron_h", "granitemoehybrid", "bamba"}
+"""Model types whose mixers run on mamba-ssm's kernels (`memlint.memory.families.state_space`); Granite 4 comes without them as well."""
+
+
+def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[Effect]:
     """The effects that apply to this run."""
     found = [
         Effect(
@@ -45,6 +50,15 @@ def effects(run: TrainingRun, setup: Setup) -> list[Effect]:
             Effect(
                 "bitsandbytes before 0.43.2 keeps the inputs of 4-bit layers as long as the loop keeps its loss",
                 (0.05, 0.08),
+                (0.05, 0.1),
+            )
+        )
+    if architecture.model_type in SCANS and "mamba" in str(architecture.config.get("layer_types", "mamba")):
+        found.append(
+            Effect(
+                "mamba-ssm's and causal-conv1d's kernels are taken to be installed (plain PyTorch keeps many times as much); "
+                "what they keep is read from their source, not measured",
+                (0.05, 0.1),
                 (0.05, 0.1),
             )
         )
