@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 
-from memlint.dialects.accepted import unknown_keys
+from memlint.dialects.accepted import unknown_keys, wrong_values
 from memlint.dialects.context import Context, Dialect, Links
 from memlint.dialects.settle import settle
 from memlint.facts import Extraction, Fact, Site, TrainingRun
@@ -133,7 +133,7 @@ def read_document(document: Document, dialect: Dialect, reason: str, project: Li
         dialect=dialect.NAME,
         recognised_by=reason,
         sites=(site, *context.sites),
-        problems=(*document.problems, *unknown_keys(document, dialect.NAME), *context.problems),
+        problems=(*document.problems, *unknown_keys(document, dialect.NAME), *wrong_values(facts), *context.problems),
         files=(document.path, *context.files),
     )
 

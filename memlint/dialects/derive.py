@@ -27,6 +27,18 @@ Facts = dict[str, Fact]
 """Canonical key -> fact."""
 
 
+class Mistyped(ValueError):
+    """Raised by a conversion for a value of another type; the text says what it should have been."""
+
+
+_TYPES = ("a whole number", "a number", "true or false", "a text")
+
+
+def is_mistyped(reason: str) -> bool:
+    """Whether a fact is unknown because what is written is of another type."""
+    return reason.endswith(tuple(f" is not {kind}" for kind in _TYPES))
+
+
 class Impossible(Exception):
     """Raised by a derived function for a combination of values that the framework rejects; that combination is dropped."""
 
@@ -45,6 +57,8 @@ def derive(function: Callable[..., Any], *facts: Fact, note: str = "") -> Fact:
             values.append(function(*combination))
         except Impossible as error:
             reason = str(error) or "the framework rejects this combination"
+        except Mistyped as error:
+            reason = str(error)
         except (TypeError, ValueError, ArithmeticError, AttributeError, KeyError, IndexError):
             reason = f"{', '.join(_short(value) for value in combination)}: not a value that is understood here"
     if not values:
@@ -132,28 +146,33 @@ def boolean(value: Any) -> bool:
         return True
     if text in ("false", "no", "off", "f", "n", "0"):
         return False
-    raise ValueError(value)
+    raise Mistyped(f"{_short(value)} is not true or false")
 
 
 def integer(value: Any) -> int:
     """A whole number; text such as `16` and floats such as `1e3` (YAML reads it as text) count."""
-    if isinstance(value, bool):
-        raise ValueError(value)
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
-    number = float(value)
+    number = _float(value, "a whole number")
     if number != int(number):
-        raise ValueError(value)
+        raise Mistyped(f"{_short(value)} is not a whole number")
     return int(number)
+
+
+def _float(value: Any, kind: str) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError(value)
+        return float(value)
+    except (TypeError, ValueError):
+        raise Mistyped(f"{_short(value)} is not {kind}") from None
 
 
 def number(value: Any) -> float | int:
     """A number; text is converted, as the frameworks convert it."""
-    if isinstance(value, bool):
-        raise ValueError(value)
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
-    as_float = float(value)
+    as_float = _float(value, "a number")
     return int(as_float) if as_float == int(as_float) and "." not in str(value) else as_float
 
 
