@@ -141,13 +141,13 @@ def verify_comments(source: Source) -> None:
 
     What comments state become facts of the file's runs (`memlint.extract`).
     """
-    from memlint.facts.keys import parse
-
     for comment in comments_of(source):
         verb, _, rest = comment.text.partition(" ")
         key, _, value = (part.strip() for part in comment.text.partition("="))
         try:
             if verb == "set":
+                from memlint.facts.keys import parse
+
                 parse(rest)
             elif key == "gpus":
                 positive(int(value) if value.isdecimal() else value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from memlint.comments import ORIGIN, comments_of
 from memlint.facts import Extraction, Fact, TrainingRun, fixed
-from memlint.facts.keys import parse
 from memlint.project import Project
 from memlint.read.jobfile import holds_launches
 from memlint.source import Kind, ReadError, Source, Span, kind_of
@@ -51,6 +50,8 @@ def _stated(run: TrainingRun, project: Project) -> TrainingRun:
             key, _, value = (part.strip() for part in comment.text.partition("="))
             try:
                 if verb == "set":
+                    from memlint.facts.keys import parse
+
                     name, parsed = parse(rest)
                     facts[name] = fixed(parsed, span, ORIGIN)
                 elif key == "gpu":

@@ -12,6 +12,7 @@ from memlint.cli.failure import Failure
 from memlint.cli.options import add_settings, configs, over_settings
 from memlint.cli.session import Session, gather
 from memlint.report.text import plain, plural
+from memlint.rules import BASELINE
 from memlint.rules import baseline as baselines
 
 
@@ -20,12 +21,12 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser("baseline", "Record the present findings as accepted, so that only new ones count.")
     parser.add_argument("action", choices=["write"])
     parser.add_argument("paths", nargs="*", default=["."], metavar="PATH")
-    parser.add_argument("--baseline", metavar="FILE", help=f"where to (default: {baselines.FILE} at the root)")
+    parser.add_argument("--baseline", metavar="FILE", help=f"where to (default: {BASELINE} at the root)")
     add_settings(parser)
     options = parser.parse_args(arguments)
     session = Session(configs(options), over_settings(options))
     inputs = gather(options.paths, session)
-    file = options.baseline or os.path.join(session.root_of(options.paths[0]), baselines.FILE)
+    file = options.baseline or os.path.join(session.root_of(options.paths[0]), BASELINE)
     result = examine(inputs, session, accepted=False)
     for error in result.errors:
         sys.stderr.write(f"memlint: {plain(f'{error.path}:{error.line}: {error.message}')}\n")

@@ -15,8 +15,8 @@ from memlint.config import Settings
 from memlint.report import FORMATS, render
 from memlint.report.result import CheckResult
 from memlint.report.style import Style, for_stream
-from memlint.rules import Finding, Severity
-from memlint.rules.baseline import FILE as BASELINE
+from memlint.rules import BASELINE
+from memlint.rules.finding import Finding, Severity
 from memlint.typed import TextIO
 
 

@@ -5,18 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from memlint.assess import DOES_NOT_FIT, TIGHT, Assessment, estimate_with, smallest_card
 from memlint.cli import internal_error
 from memlint.cli.failure import Failure
 from memlint.cli.session import Inputs, Session
 from memlint.config import Settings
 from memlint.config_file import ConfigError
+from memlint.later import later
 from memlint.report.excerpt import place
 from memlint.report.result import CheckResult, Remedy, gravest_first
-from memlint.rules import Confidence, Finding, Fix, Rule, Severity, check, load_rules, selected, suppress
-from memlint.rules import baseline as baselines
-from memlint.rules.finding import ordered, with_fingerprints
+from memlint.rules import BASELINE
+from memlint.rules.finding import Confidence, Finding, Fix, Severity, ordered, with_fingerprints
 from memlint.source import ReadError, Span
+from memlint.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint import assess
+    from memlint.assess import Assessment
+    from memlint.rules import baseline as baselines
+    from memlint.rules import catalogue, engine, suppress
+    from memlint.rules.rule import Rule
+else:  # files without a run, most of those that a hook is given, need none of it
+    (assess,) = later("memlint", "assess")
+    baselines, catalogue, engine, suppress = later("memlint.rules", "baseline", "catalogue", "engine", "suppress")
 
 
 def examine(
@@ -37,9 +47,10 @@ def examine(
     findings, silenced = _identified(kept, silenced, session)
     stale = 0
     if accepted:
-        file = baseline or os.path.join(session.root_of(inputs.files[0] if inputs.files else "."), baselines.FILE)
-        applied = baselines.read(file).apply(findings, (session.relative(path) for path in inputs.files))
-        findings, silenced, stale = list(applied.new), [*silenced, *applied.known], len(applied.stale)
+        file = baseline or os.path.join(session.root_of(inputs.files[0] if inputs.files else "."), BASELINE)
+        if baseline or os.path.exists(file):
+            applied = baselines.read(file).apply(findings, (session.relative(path) for path in inputs.files))
+            findings, silenced, stale = list(applied.new), [*silenced, *applied.known], len(applied.stale)
     notes = _notes(collected.assessments)
     if not inputs.files:
         notes.append("nothing to look at: no scripts, notebooks, launch scripts or configs in what was named")
@@ -61,8 +72,8 @@ def examine(
 def rules_for(settings: Settings, loaded: tuple[Rule, ...] | None = None) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """All rules, and those that the settings select; a page or a selector that is wrong ends the command."""
     try:
-        rules = loaded or load_rules(settings)
-        return rules, selected(rules, settings)
+        rules = loaded or catalogue.load_rules(settings)
+        return rules, catalogue.selected(rules, settings)
     except ConfigError as error:
         raise Failure(str(error)) from None
 
@@ -103,7 +114,7 @@ def _collect(inputs: Inputs, session: Session) -> _Collected:
         assessed, broken = session.assess(found)
         for assessment in assessed:
             try:
-                raised = check(assessment, chosen)
+                raised = engine.check(assessment, chosen)
             except Exception as error:
                 broken.append(ReadError(internal_error(error), path))
                 continue
@@ -177,7 +188,7 @@ def _lack(assessment: Assessment) -> tuple[str, str]:
         return "", ""
     if assessment.gpu is not None:
         return "", ""
-    card = smallest_card(assessment.estimate)
+    card = assess.smallest_card(assessment.estimate)
     would_do = f"the smallest card that would do is {card.name}" if card else "no single card of the catalogue would do"
     return "no target card is named (--gpu, `# memlint: gpu=...` or [tool.memlint] gpu)", f"; {would_do}"
 
@@ -191,7 +202,7 @@ def with_effects(result: CheckResult) -> CheckResult:
         owner = result.owners.get(finding.fingerprint)
         if owner is None or owner.estimate is None:
             continue
-        if owner.verdict in (DOES_NOT_FIT, TIGHT) and id(owner) not in shown:
+        if owner.verdict in (assess.DOES_NOT_FIT, assess.TIGHT) and id(owner) not in shown:
             shown.add(id(owner))
             breakdowns[finding.fingerprint] = owner
         remedies[finding.fingerprint] = tuple(_effect(fix, owner) for fix in finding.fixes)
@@ -199,6 +210,6 @@ def with_effects(result: CheckResult) -> CheckResult:
 
 
 def _effect(fix: Fix, owner: Assessment) -> Remedy:
-    after = estimate_with(owner, fix.changes) if fix.changes else None
+    after = assess.estimate_with(owner, fix.changes) if fix.changes else None
     before, left = owner.needed, owner._replace(estimate=after).needed
     return Remedy(fix, before.expected, left.expected) if before and left else Remedy(fix)

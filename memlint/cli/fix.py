@@ -15,7 +15,7 @@ from memlint.fixes import Fixed, FixEdits, Offer, fix_edits, run_fixes
 from memlint.fixes.edit import WriteError
 from memlint.report.result import CheckResult, Remedy, TextEdit, gravest_first
 from memlint.report.text import plain
-from memlint.rules import Safety
+from memlint.rules.finding import Safety
 from memlint.source import Places, Span
 
 

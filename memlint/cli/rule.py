@@ -11,7 +11,8 @@ from memlint.cli.failure import Failure
 from memlint.cli.options import did_you_mean
 from memlint.config import Configs
 from memlint.report.style import SEVERITY_COLOURS, for_stream
-from memlint.rules import Rule, find_rule, load_rules
+from memlint.rules.catalogue import find_rule, load_rules
+from memlint.rules.rule import Rule
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from memlint.assess import Assessment, assess, overridden, target
 from memlint.cli import internal_error
 from memlint.cli.failure import Failure
 from memlint.comments import MARKER
@@ -15,7 +14,10 @@ from memlint.extract import Project, extract, malformed
 from memlint.facts import TrainingRun
 from memlint.paths import inside, posix
 from memlint.source import ReadError, Source
-from memlint.typed import NamedTuple
+from memlint.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from memlint.assess import Assessment
 
 STDIN = "-"
 
@@ -66,8 +68,7 @@ class Session:
         try:
             verify_comments(project.read(path))
             found = extract(path, project)
-            runs = tuple(overridden(run, settings) for run in found.runs)
-            return Read(path, settings, runs, found.errors)
+            return Read(path, settings, _overridden(found.runs, settings), found.errors)
         except ReadError as error:
             return Read(path, settings, errors=(error,))
         except ConfigError as error:
@@ -109,12 +110,25 @@ class Session:
     def assess(self, read: Read) -> tuple[list[Assessment], list[ReadError]]:
         """The runs of an input on their target card."""
         done: list[Assessment] = []
+        if not read.runs:
+            return done, []
+        from memlint.assess import assess, target
+
         try:
             for run in read.runs:
                 done.append(assess(run, target(run, read.settings), read.settings))
         except Exception as error:
             return done, [ReadError(internal_error(error), read.path)]
         return done, []
+
+
+def _overridden(runs: tuple[TrainingRun, ...], settings: Settings) -> tuple[TrainingRun, ...]:
+    """The runs with the values that a person set."""
+    if not runs:
+        return ()
+    from memlint.assess import overridden
+
+    return tuple(overridden(run, settings) for run in runs)
 
 
 class Inputs(NamedTuple):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from memlint.assess import Assessment
 from memlint.comments import code_cells
 from memlint.paths import shown
 from memlint.rules.finding import Finding, Fix, Read, Severity
 from memlint.source import ReadError, Span
-from memlint.typed import NamedTuple
+from memlint.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from memlint.assess import Assessment
 
 
 class TextEdit(NamedTuple):

@@ -14,8 +14,9 @@ from memlint.report.ci import DOCUMENTATION, file_span, message
 from memlint.report.result import CheckResult, Remedy, relative
 from memlint.report.style import Style
 from memlint.report.text import plain
-from memlint.rules import Rule, load_rules
+from memlint.rules.catalogue import load_rules
 from memlint.rules.finding import Finding
+from memlint.rules.rule import Rule
 from memlint.source import ReadError, Span
 from memlint.typed import Any
 

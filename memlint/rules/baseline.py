@@ -15,7 +15,6 @@ from memlint.rules.finding import Finding
 from memlint.typed import NamedTuple
 
 SCHEMA = "memlint.baseline.v1"
-FILE = ".memlint-baseline.json"
 
 
 class Entry(NamedTuple):

@@ -9,7 +9,7 @@ from memlint.facts import TrainingRun, choices, default, fixed, unknown
 from memlint.gpus import find
 from memlint.memory.result import Estimate, Instant, Interval
 from memlint.report.result import CheckResult, Remedy, TextEdit
-from memlint.rules import Confidence, Finding, Fix, Label, Safety, Severity
+from memlint.rules.finding import Confidence, Finding, Fix, Label, Safety, Severity
 from memlint.source import Kind, ReadError, Source, Span
 
 GIB = 1 << 30

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlint.config import ConfigError
-from memlint.rules import Confidence, Finding, Severity
 from memlint.rules.baseline import Baseline, read, write
-from memlint.rules.finding import ordered, with_fingerprints
+from memlint.rules.finding import Confidence, Finding, Severity, ordered, with_fingerprints
 from memlint.source import Kind, Source, Span
 
 TEXT = "model = load()\nargs = Args(batch=8)\nmore = Args(batch=8)\ntrain()\n"

@@ -13,8 +13,11 @@ from memlint.config import ConfigError, Settings
 from memlint.facts import Fact, Origin, Problem, TrainingRun, choices, default, fixed, unknown
 from memlint.gpus import find
 from memlint.models import Lookup
-from memlint.rules import Confidence, Finding, Rule, Safety, Severity, check, find_rule, load_rules, selected
+from memlint.rules.catalogue import find_rule, load_rules, selected
+from memlint.rules.engine import check
+from memlint.rules.finding import Confidence, Finding, Safety, Severity
 from memlint.rules.page import PageError, read_rule
+from memlint.rules.rule import Rule
 from memlint.rules.terms import TERMS
 from memlint.source import Span
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memlint.rules import index, load_rules
+from memlint.rules import index
+from memlint.rules.catalogue import load_rules
 from memlint.rules.page import read_rule
 from tools.index_rules import text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memlint.cli.rule import run
-from memlint.rules import load_rules
+from memlint.rules.catalogue import load_rules
 
 README = Path(__file__).parents[2] / "rules" / "README.md"
 START, END = "<!-- rules -->\n", "<!-- end of rules -->\n"

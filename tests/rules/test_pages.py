@@ -16,8 +16,10 @@ from memlint.config_file import size_in_bytes
 from memlint.report import render
 from memlint.report.result import CheckResult
 from memlint.report.style import Style
-from memlint.rules import Rule, Severity, load_rules
+from memlint.rules.catalogue import load_rules
+from memlint.rules.finding import Severity
 from memlint.rules.page import SECTIONS
+from memlint.rules.rule import Rule
 from memlint.rules.team import verify
 from tests.rules.pages import Case, cases, replace_expected
 

@@ -16,7 +16,8 @@ from memlint.cli.examine import examine
 from memlint.cli.session import Inputs, Session
 from memlint.config import Configs
 from memlint.report.result import CheckResult
-from memlint.rules import Severity, load_rules
+from memlint.rules.catalogue import load_rules
+from memlint.rules.finding import Severity
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "extraction"
 CASES = sorted(path.parent for path in CORPUS.glob("*/*/expected.yaml"))

@@ -8,7 +8,8 @@ import pytest
 
 from memlint.assess import Assessment
 from memlint.facts import TrainingRun, fixed
-from memlint.rules import Confidence, Finding, Label, Severity, load_rules
+from memlint.rules.catalogue import load_rules
+from memlint.rules.finding import Confidence, Finding, Label, Severity
 from memlint.rules.suppress import Outcome, apply
 from memlint.source import Kind, Source, Span
 
