@@ -7,7 +7,6 @@ search.
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -50,6 +49,8 @@ def _comments(source: Source) -> tuple[Comment, ...]:
 
 def code_cells(text: str) -> Iterator[tuple[int, str]]:
     """The code cells of a notebook as (1-based position among all cells, text); nothing for a broken notebook."""
+    import json
+
     try:
         cells = json.loads(text).get("cells", [])
         for number, cell in enumerate(cells, 1):

@@ -41,6 +41,7 @@ class Session:
         self.layer = layer
         self.texts: Mapping[str, Source] = texts or {}
         self._projects: dict[tuple[str, tuple[tuple[str, str], ...]], Project] = {}
+        """By folder, and by root: each with the versions that settings pin."""
 
     def with_texts(self, texts: Mapping[str, Source]) -> Session:
         """The same call with other texts in the place of some files, and every other file read anew."""
@@ -55,11 +56,15 @@ class Session:
 
     def project_for(self, path: str, settings: Settings) -> Project:
         """The project around a file; files of one repository share it, so linked files are read once."""
-        project = Project.around(path, pinned=settings.versions)
-        key = (project.root, tuple(sorted(settings.versions.items())))
-        if key not in self._projects:
-            self._projects[key] = project.with_texts(self.texts) if self.texts else project
-        return self._projects[key]
+        pinned = tuple(sorted(settings.versions.items()))
+        here = (os.path.dirname(os.path.abspath(path)), pinned)
+        if here not in self._projects:
+            project = Project.around(path, pinned=settings.versions)
+            at_root = (project.root, pinned)
+            if at_root not in self._projects:
+                self._projects[at_root] = project.with_texts(self.texts) if self.texts else project
+            self._projects[here] = self._projects[at_root]
+        return self._projects[here]
 
     def read(self, path: str) -> Read:
         """The runs of one file. An error of ours while reading it is reported like an unreadable file."""
