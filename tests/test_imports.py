@@ -89,6 +89,14 @@ def test_an_estimate_loads_the_page_of_its_own_family(path: str, tmp_path: Path)
     assert {name.rpartition(".")[2] for name in loaded if name.startswith("memlint.memory.families.")} & set(TYPES) == {"llama"}
 
 
+def test_a_file_without_a_run_loads_the_readers_only(tmp_path: Path) -> None:
+    """Most files that a hook is given train nothing."""
+    (tmp_path / "prepare.py").write_text("import torch\n\n\ndef clean(rows):\n    return [row for row in rows if row]\n")
+    _, loaded = _listed(tmp_path / "prepare.py")
+    judged = {"assess", "gpus", "models", "dialects", "rules.catalogue", "rules.index", "rules.suppress", "rules.baseline"}
+    assert {f"memlint.{name}" for name in judged} & set(loaded) == set()
+
+
 def test_no_circle_of_imports() -> None:
     """Imports at module level only: one inside a function is not run while modules are being loaded."""
     graph = {module: _imports(path, module) for path in PACKAGE.rglob("*.py") if (module := _name(path))}
@@ -108,8 +116,12 @@ def test_no_circle_of_imports() -> None:
 def _loaded(path: str, folder: Path) -> tuple[int, list[str]]:
     """The exit code of a check of an example, in a project without a configuration, and the modules that are loaded at its end."""
     shutil.copytree((ROOT / "examples" / path).parent, folder / "job")
+    return _listed(folder / "job" / Path(path).name)
+
+
+def _listed(file: Path) -> tuple[int, list[str]]:
     done = subprocess.run(
-        [sys.executable, "-c", LISTING, "check", "--format", "concise", str(folder / "job" / Path(path).name)],
+        [sys.executable, "-c", LISTING, "check", "--format", "concise", str(file)],
         capture_output=True,
         text=True,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},

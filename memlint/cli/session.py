@@ -57,7 +57,8 @@ class Session:
     def project_for(self, path: str, settings: Settings) -> Project:
         """The project around a file; files of one repository share it, so linked files are read once."""
         pinned = tuple(sorted(settings.versions.items()))
-        here = (os.path.dirname(os.path.abspath(path)), pinned)
+        place = os.path.abspath(path)
+        here = (place if os.path.isdir(place) else os.path.dirname(place), pinned)
         if here not in self._projects:
             project = Project.around(path, pinned=settings.versions)
             at_root = (project.root, pinned)
