@@ -204,7 +204,9 @@ class Builder:
         try:
             layer.tuner = tuner_of(self.setup.adapter)(Site(self, layer, copies))
         except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
-            raise CannotEstimate(f"adapter.config does not fit the layer {layer.name} ({layer.fin} x {layer.fout}): {error}") from error
+            raise CannotEstimate(
+                f"adapter.config does not fit the layer {layer.name} ({layer.fin} x {layer.fout}): {error}"
+            ) from error
 
     def _is_called(self, target: str, name: str) -> bool:
         """Whether a target (`c_proj`, `attn.c_proj`, `self_attn.q_proj`) names this linear."""

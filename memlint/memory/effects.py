@@ -24,6 +24,15 @@ SCANS = {"mamba", "falcon_mamba", "mamba2", "falcon_h1", "jamba", "nemotron_h", 
 """Model types whose mixers run on mamba-ssm's kernels (`memlint.memory.families.state_space`); Granite 4 comes without them as well."""
 
 
+UNFOLLOWED = {
+    "adaption_prompt": "the attention to the adaption prompt, which projects the queries a second time, is not modelled",
+    "trainable_tokens": "the copy of the embedding (and of a tied head) with the trained rows put in is not modelled",
+    "prefix_tuning": "keys and values of the prefix are not modelled",
+    "cartridge": "keys and values of the prefix are not modelled",
+}
+"""Methods of which the parameters are modelled, but not all that the forward pass makes."""
+
+
 def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[Effect]:
     """The effects that apply to this run."""
     found = [
@@ -33,6 +42,8 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
             (0.05, 0.05),
         )
     ]
+    if setup.adapter in UNFOLLOWED:
+        found.append(Effect(UNFOLLOWED[setup.adapter], (0.02, 0.15), (0.02, 0.15)))
     if run.value("model.dtype") is None and setup.stack.loads_checkpoint_dtype:
         found.append(
             Effect("weights are held in the checkpoint's dtype, which `from_pretrained` takes over", (0.0, 0.0), (0.0, 0.0))

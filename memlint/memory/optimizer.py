@@ -173,6 +173,8 @@ def _elements(setup: Setup, parameters: list[Parameter]) -> int:
     """Elements of these parameters at full depth, where only a few layers are simulated."""
     simulated = 1 + max((p.layer for p in parameters), default=0)
     own = sum(p.numel for p in parameters)
+    if setup.repeats:
+        return own + sum(r.copies * p.numel for r in setup.repeats for p in parameters if r.holds(p.layer))
     if simulated != SIMULATED:
         return own
     return own + max(0, setup.layers - SIMULATED) * sum(p.numel for p in parameters if p.layer == MIDDLE)

@@ -28,6 +28,10 @@ else:  # few runs have any of these
 
 CHECKPOINTED = {"full", "selective_op", "selective_layer"}
 
+PROMPTS = {"prompt_tuning", "p_tuning", "prefix_tuning", "multitask_prompt_tuning", "cpt", "cartridge", "adaption_prompt",
+           "trainable_tokens"}  # fmt: skip
+"""PEFT methods that train something beside the model's own layers."""
+
 INPUT_SIDE = {"prompt_tuning", "p_tuning", "trainable_tokens", "multitask_prompt_tuning", "cpt", "adaption_prompt"}
 """PEFT methods that train what enters the first layer, so that gradients flow through the whole stack."""
 
@@ -57,6 +61,10 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         described_tower(builder, setup.media.tower)
     if setup.stage == "first":
         model.head, model.stages[-1].finish = None, lambda m, x: x
+    if setup.adapter in PROMPTS:
+        from memlint.memory.tuners.prompts import add_prompts  # few runs have them
+
+        add_prompts(builder, architecture, layers)
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
     if setup.in_backward and units is None:
@@ -115,7 +123,9 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
     m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
     # What a later pipeline stage receives needs a gradient, too.
-    m.input_grads = setup.stage == "last" or bool(setup.adapter and (setup.checkpointing != "none" or setup.adapter in INPUT_SIDE))
+    m.input_grads = setup.stage == "last" or bool(
+        setup.adapter and (setup.checkpointing != "none" or setup.adapter in INPUT_SIDE)
+    )
     return m
 
 

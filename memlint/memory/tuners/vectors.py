@@ -91,9 +91,10 @@ def _bat(site: Site, rank: int) -> Forward:
     def update(m: Machine, weight: Tensor) -> Tensor:
         wide = ops.cast(m, weight, block.itemsize)
         blocks = algebra.reordered(m, wide)
-        repeated = algebra.linear_function(m, block, layer.fin // rank * block.numel)
-        added = ops.add(m, ops.matmul(m, ops.copy(m, blocks), repeated, size), block)
-        del repeated
+        repeated = layer.fin // rank * block.numel
+        turned = ops.matmul(m, ops.copy(m, blocks), algebra.linear_function(m, block, repeated), size)
+        added = ops.add(m, turned, block)
+        del turned
         return ops.copy(m, added)
 
     def forward(m: Machine, x: Tensor) -> Tensor:
