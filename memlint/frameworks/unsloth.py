@@ -21,6 +21,13 @@ FAST = frozenset({"FastLanguageModel", "FastModel", "FastVisionModel", "FastLlam
 _LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
+DEFAULTS: dict[str, object] = {
+    "batch.micro_batch_size": 4, "batch.gradient_accumulation_steps": 2, "optimizer.name": "adamw_bnb_8bit",
+    "eval.batch_size": 4, "eval.accumulation_steps": 2,
+}  # fmt: skip
+"""What unsloth writes into TRL's configuration classes (unsloth 2026.8 `models/rl.py`, "Edit GA / bsz and weight_decay")."""
+
+
 def bf16_or(span: object, note: str) -> Fact:
     """bfloat16 on cards that have it, float16 elsewhere."""
     return Fact(None, Status.CHOICES, (Origin(None, note),), ("bfloat16", "float16"), "depends on the card", "gpu.bf16")
@@ -64,11 +71,15 @@ def load_fast(name: str, call: Call) -> Fact:
 
 
 def patched(facts: dict[str, Fact]) -> dict[str, Fact]:
-    """What importing unsloth changes in a trainer: the precision, the loss of language models, which its own chunked kernel computes
-    (`unsloth_fused_ce_loss`; `loss_type` is pinned to it), and experts, which are packed although they are no linear layers
-    (unsloth_zoo 2026.8 `temporary_patches/moe_utils_bnb4bit.py`, `gpt_oss.py`).
+    """What importing unsloth changes in a trainer: the precision, defaults of TRL's configurations, the loss of language models, which
+    its own chunked kernel computes (`unsloth_fused_ce_loss`; `loss_type` is pinned to it), and experts, which are packed although they
+    are no linear layers (unsloth_zoo 2026.8 `temporary_patches/moe_utils_bnb4bit.py`, `gpt_oss.py`).
     """
     changed = {"precision": precision(facts)}
+    for key, value in DEFAULTS.items():
+        fact = facts.get(key)
+        if fact is not None and fact.status is Status.DEFAULT and fact.origin and fact.origin[0].note.startswith("trl "):
+            changed[key] = default(value, "unsloth default")
     logits, objective = facts.get("loss.logits"), facts.get("objective")
     if objective is not None and objective.value == "causal_lm" and logits is not None and logits.status is Status.DEFAULT:
         changed["loss.logits"] = default("fused", "unsloth: unsloth_fused_ce_loss")

@@ -432,7 +432,7 @@ model, tok = FastModel.from_pretrained("unsloth/gpt-oss-20b", max_seq_length=102
 model = FastModel.get_peft_model(model)
 SFTTrainer(model=model, args=SFTConfig("o", max_length=1024), train_dataset=1).train()
 """,
-        {"loss.logits": "fused", "quantization.experts": True},
+        {"loss.logits": "fused", "quantization.experts": True, "batch.micro_batch_size": 4, "optimizer.name": "adamw_bnb_8bit"},
     ),
     "Unsloth over float32 weights": (
         """
