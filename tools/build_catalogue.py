@@ -54,6 +54,7 @@ def entry(model_id: str, row: dict[str, Any], linears: dict[str, Any], dropouts:
         "config": row["config"],
         "params": row.get("params"),
         "class": row.get("params_class"),
+        "library": row.get("library"),
         "backbone": row.get("params_backbone"),
         "published": row.get("params_published"),
         "untied": row.get("params_untied_lm_head"),

@@ -3,7 +3,7 @@
     python tools/measure_models.py [ID ...]         # needs torch and transformers (gemma-3n: timm); no weights, no network
 
 `configs.json` is written by hand from the sources it names: id -> {config, published, published_source, source, note, ...};
-`class` when it is not the model type's own, `published_adds` for what a stored checkpoint has beyond the built model
+`class` when it is not the model type's own (`library` when it is none of transformers': diffusers), `published_adds` for what a stored checkpoint has beyond the built model
 (buffers, a copy of a tied head), computed and named. The result goes beside it, as `build_catalogue.py` reads it:
 `models.json` (parameters, whether the count equals the published total), `linears.json` (every Linear) and, for every entry
 of the catalogue, `computed.json` (what the class makes of the configuration where `memlint.models` does not arrive at the
@@ -33,10 +33,13 @@ SOURCES = Path(__file__).resolve().parent / "sources" / "models"
 def measure(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """One entry: what `models.json` and `linears.json` hold of it."""
     given = dict(row["config"])
-    if given["model_type"] not in CONFIG_MAPPING:
+    kind = given.pop("model_type")
+    if row.get("library") == "diffusers":
+        model = diffusion_network(row["class"], given)
+    elif kind in CONFIG_MAPPING:
+        model = hf.build(transformers, AutoConfig.for_model(kind, **given), row.get("class"))
+    else:
         return unbuilt(row), {}
-    config = AutoConfig.for_model(given.pop("model_type"), **given)
-    model = hf.build(transformers, config, row.get("class"))
     found = hf.count(model)
     params = found.params
     published, adds = row.get("published"), row.get("published_adds") or {}
@@ -58,9 +61,18 @@ def measure(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     }, {"linear": found.linears, "fused3d": found.stacked}
 
 
+def diffusion_network(name: str, config: dict[str, Any]) -> Any:
+    """A network of diffusers on the meta device."""
+    import diffusers
+    import torch
+
+    with torch.device("meta"):
+        return getattr(diffusers, name)(**config)
+
+
 def kept(row: dict[str, Any]) -> dict[str, Any]:
     """What is copied from the configuration as it is."""
-    return {key: row[key] for key in ("config", "source", "note", "license", "published_source") if key in row}
+    return {key: row[key] for key in ("config", "library", "source", "note", "license", "published_source") if key in row}
 
 
 def unbuilt(row: dict[str, Any]) -> dict[str, Any]:

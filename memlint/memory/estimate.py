@@ -11,6 +11,7 @@ from memlint.memory import allocator, pipeline, timeline
 from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
 from memlint.memory.effects import effects
+from memlint.memory.families import page_of
 from memlint.memory.host import host_bytes
 from memlint.memory.placement import dealt, divided, is_divided
 from memlint.memory.program import Program, record
@@ -186,6 +187,7 @@ def _merged(peaks: list[timeline.Peak]) -> Iterator[timeline.Peak]:
 def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events]:
     """Record a few layers and unroll them, or record all of them where they differ."""
     if setup.layers <= 0:
+        page_of(architecture.model_type, setup.stack.framework)  # a type without a page says that first
         raise CannotEstimate(f"the number of layers of {architecture.name} is not known")
     # Without a wrap policy one flat unit spans all layers, and its reduction happens in one place.
     one_unit = setup.sharding.shards_weights and not setup.sharding.wrapped

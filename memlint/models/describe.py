@@ -28,7 +28,8 @@ def describe(found: Lookup) -> list[str]:
     row = found.entry or {} if found.exact else {}
     kind = f"{architecture.model_type} ({row['class']})" if "class" in row else architecture.model_type
     lines.append(_row("type", kind))
-    lines.append(_row("shape", _shape(architecture)))
+    if shape := _shape(architecture):
+        lines.append(_row("shape", shape))
     if architecture.dropouts:
         lines.append(_row("dropout", ", ".join(f"{key} {value:g}" for key, value in architecture.dropouts.items())))
     if architecture.dtype:

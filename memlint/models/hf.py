@@ -134,7 +134,7 @@ def count(model: Any) -> Counted:
             if parameter.dim() == 3 and id(parameter) not in seen:
                 seen.add(id(parameter))
                 stacked[(key, *parameter.shape)] += 1
-    head = model.get_output_embeddings()
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     return Counted(
         sum(parameter.numel() for parameter in model.parameters()),
         tuple((*key, times) for key, times in sorted(linears.items())),
