@@ -3,8 +3,9 @@
     python tools/measure_models.py [ID ...]         # needs torch and transformers (gemma-3n: timm); no weights, no network
 
 `configs.json` is written by hand from the sources it names: id -> {config, published, published_source, source, note, ...};
-`class` when it is not the model type's own (`library` when it is none of transformers': diffusers), `published_adds` for what a stored checkpoint has beyond the built model
-(buffers, a copy of a tied head), computed and named. The result goes beside it, as `build_catalogue.py` reads it:
+`class` when it is not the model type's own (with `library` when it is one of diffusers), `published_adds` for what a stored checkpoint
+has beyond the built model (buffers, a copy of a tied head), computed and named. The result goes beside it, as
+`build_catalogue.py` reads it:
 `models.json` (parameters, whether the count equals the published total), `linears.json` (every Linear) and, for every entry
 of the catalogue, `computed.json` (what the class makes of the configuration where `memlint.models` does not arrive at the
 same). An entry whose count differs from its published total is written unverified, with the difference.
