@@ -12,6 +12,7 @@ from memlint.frameworks.models import is_model, models_in
 from memlint.frameworks.native import place
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Array, Instance, Opaque, possible
+from memlint.source import Span
 from memlint.typed import Any, NamedTuple
 
 _MEMBERS = frozenset(
@@ -34,6 +35,12 @@ def freeze(machine: Machine, made: Iterable[Instance], owner: Fact, value: Fact)
     """`owner.requires_grad = value`, for a module, a parameter, or an element of `model[.part].parameters()`."""
     for found in dict.fromkeys(p for start in possible(owner) for p in _places(start, list(made))):
         _mark(machine, found, value)
+
+
+def freeze_by_name(machine: Machine, model: Instance, method: str, span: Span) -> None:
+    """`model.freeze_feature_encoder()`: a part that the method's name says, of a model that is trained otherwise."""
+    if model.slots.get(".trainable") is None:
+        _write(machine, model, unknown(f"`{method}()` freezes a part of the model, the rest is trained", span))
 
 
 def _places(value: Any, made: list[Instance], depth: int = 24) -> Iterator[_Place]:

@@ -12,7 +12,7 @@ from memlint.frameworks.configurations import (
     is_arguments,
     new_arguments,
 )
-from memlint.frameworks.freezing import freeze
+from memlint.frameworks.freezing import freeze, freeze_by_name
 from memlint.frameworks.lengths import record_block, record_tokenization
 from memlint.frameworks.models import (
     MODEL,
@@ -310,6 +310,8 @@ class Frameworks(CommandLines):
         if value.cls == MODEL:
             if name in {"__call__", "forward"}:
                 return engines.forward_pass(machine, owner, call)
+            if name.startswith("freeze"):
+                freeze_by_name(machine, value, name, call.span)
             if name == "fit" and value.slots[".class"] in sentences.FITTED:
                 return sentences.fit_model(machine, self.collected, value, call)
             if name == "generate":
