@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memlint.dialects.derive import derive
 from memlint.dialects.settle import settle
-from memlint.facts import Fact, Problem, Status, TrainingRun, choices, unknown
+from memlint.facts import Fact, Problem, Status, TrainingRun, choices, default, unknown
 from memlint.launch.command import Command
 from memlint.source import Span
 
@@ -30,6 +31,7 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
         fact = launcher.pop(key, None)
         if fact is not None and not _states(facts.get(key)):
             facts[key] = fact
+    facts |= _allocator(command)
     strategy = launcher.pop("parallel.strategy", None)
     distributed = {key: launcher.pop(key) for key in list(launcher) if key.startswith("parallel.")}
     if strategy is not None:
@@ -68,6 +70,14 @@ def with_launch(run: TrainingRun, command: Command) -> TrainingRun:
         files=files,
         problems=tuple(problems),
     )
+
+
+def _allocator(command: Command) -> dict[str, Fact]:
+    """Whether the launch asks for expandable segments (torch 2.13 `c10/core/AllocatorConfig.cpp`; the older name until 2.9)."""
+    setting = next((command.env[name] for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF") if name in command.env), None)
+    if setting is None:
+        return {"hardware.expandable_segments": default(False, "the launch sets no PYTORCH_ALLOC_CONF")}
+    return {"hardware.expandable_segments": derive(lambda words: "expandable_segments:true" in str(words).lower(), setting)}
 
 
 def _from_environment(framework: str, own: Fact, launched: Fact) -> bool:

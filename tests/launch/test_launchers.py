@@ -296,3 +296,16 @@ def test_bounded(text: str, tmp_path: Path) -> None:
     path = str(tmp_path / "run.sh")
     (tmp_path / "run.sh").write_text(text)
     read_launch(Source(path, Kind.SHELL, text), Project.around(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("torchrun --nproc_per_node 2 train.py", False),
+        ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:512,expandable_segments:True torchrun --nproc_per_node 2 train.py", True),
+        ("export PYTORCH_ALLOC_CONF=expandable_segments:False\npython train.py", False),
+    ],
+)
+def test_the_allocator_is_set_by_the_environment(line: str, expected: bool, tmp_path: Path) -> None:
+    (run,) = runs(line, tmp_path)
+    assert run.value("hardware.expandable_segments") is expected
