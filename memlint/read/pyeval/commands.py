@@ -6,26 +6,15 @@
 from __future__ import annotations
 
 from memlint.facts import Fact, Origin, Status, fixed
-from memlint.read.pyeval import hydra
+from memlint.later import later
 from memlint.read.pyeval.annotations import parameter_options
 from memlint.read.pyeval.argument_parsers import PARSERS, new_parser, parser_method
 from memlint.read.pyeval.calls import call_value
-from memlint.read.pyeval.click_commands import (
-    CONTEXT,
-    click_object,
-    command_method,
-    context_method,
-    typer_default,
-    typer_method,
-    wrapped,
-)
 from memlint.read.pyeval.documents import load_document, written
 from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.holders import holder, holder_method, tracked
 from memlint.read.pyeval.machine import Library, Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, comma_separated, is_flag, read_words, settle
-from memlint.read.pyeval.signatures import from_type, launched_words, run_signature
-from memlint.read.pyeval.tap import is_tap, tap_method
 from memlint.read.pyeval.values import (
     Array,
     Call,
@@ -38,6 +27,12 @@ from memlint.read.pyeval.values import (
     merge,
 )
 from memlint.source import Span
+from memlint.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.read.pyeval import click_commands, hydra, signatures, tap
+else:  # a script has one command line, and most have argparse's
+    click_commands, hydra, signatures, tap = later("memlint.read.pyeval", "click_commands", "hydra", "signatures", "tap")
 
 _CLI_ROOTS = frozenset({"click", "rich_click", "asyncclick", "typer", "fire", "tyro", "absl", "fastcore", "simple_parsing",
                         "jsonargparse", "hydra", "omegaconf", "defopt", "cyclopts", "pydantic_settings"})  # fmt: skip
@@ -73,18 +68,18 @@ class CommandLines(Library):
         if root == "omegaconf":
             return hydra.omegaconf(machine, tail, call)
         if root in {"click", "rich_click", "asyncclick"}:
-            return click_object(machine, tail, call)
+            return click_commands.click_object(machine, tail, call)
         if root == "typer":
             if tail == "run" and call.args:
-                return run_signature(machine, call.args[0], call.span)
+                return signatures.run_signature(machine, call.args[0], call.span)
             if tail in {"Option", "Argument"}:
-                return typer_default(call)
+                return click_commands.typer_default(call)
             return fixed(Instance(Symbol(f"typer.{tail}"), call), call.span) if tail == "Typer" else None
         if root == "fire" and tail == "Fire":
             return _fire(machine, call)
         if (root, tail) in {("tyro", "cli"), ("simple_parsing", "parse"), ("jsonargparse", "CLI"), ("jsonargparse", "auto_cli"),
                             ("defopt", "run"), ("cyclopts", "run")} and call.args:  # fmt: skip
-            return from_type(machine, call.args[0], call)
+            return signatures.from_type(machine, call.args[0], call)
         if root == "hydra" and name.endswith("ConfigStore.instance"):
             return fixed(Instance(Symbol("hydra.ConfigStore"), call), call.span)
         if root == "hydra" and tail == "main":
@@ -100,8 +95,8 @@ class CommandLines(Library):
     def method(self, machine: Machine, owner: Fact, name: str, call: Call) -> Fact | None:
         """See `Library.method`."""
         value = owner.value
-        if isinstance(value, Instance) and is_tap(value):
-            return tap_method(machine, owner, value, name, call)
+        if isinstance(value, Instance) and value.library.startswith("tap.") and tap.is_tap(value):
+            return tap.tap_method(machine, owner, value, name, call)
         if isinstance(value, Instance) and (held := holder_method(machine, value, name, call)) is not None:
             return held
         if not isinstance(value, Instance) or not isinstance(value.cls, Symbol):
@@ -113,12 +108,12 @@ class CommandLines(Library):
             return parser_method(machine, value, name, call)
         if tail == "ConfigStore" and name == "store":
             return hydra.store(machine, call)
-        if value.cls == CONTEXT:
-            return context_method(machine, value, name, call)
+        if value.cls.name == "click.Context":
+            return click_commands.context_method(machine, value, name, call)
         if tail == "Typer":
-            return typer_method(machine, owner, value, name, call)
+            return click_commands.typer_method(machine, owner, value, name, call)
         if tail in {"Command", "Group"}:
-            return command_method(machine, owner, value, name, call)
+            return click_commands.command_method(machine, owner, value, name, call)
         return None
 
     def decorate(self, machine: Machine, decorator: Fact, target: Fact, span: Span) -> Fact | None:
@@ -126,12 +121,12 @@ class CommandLines(Library):
         value = decorator.value
         if isinstance(value, Instance) and ".wraps" in value.slots:
             wraps = value.slots[".wraps"]
-            return wrapped(machine, wraps, target, value) if isinstance(wraps, str) else None
+            return click_commands.wrapped(machine, wraps, target, value) if isinstance(wraps, str) else None
         name = value.name if isinstance(value, Symbol) else ""
         if name.endswith("call_parse"):
             return _parsed_function(machine, target, span)
         if name in {"click.command", "click.group"}:
-            return wrapped(machine, name.rpartition(".")[2], target, Instance(value, Call(name, (), {}, span)))
+            return click_commands.wrapped(machine, name.rpartition(".")[2], target, Instance(value, Call(name, (), {}, span)))
         return None
 
     def symbol(self, machine: Machine, name: str, span: Span) -> Fact | None:
@@ -165,7 +160,7 @@ def _argv(machine: Machine, span: Span) -> Fact:
 
 def _fire(machine: Machine, call: Call) -> Fact | None:
     target = call.argument("component", 0)
-    words, _ = launched_words(machine)
+    words, _ = signatures.launched_words(machine)
     if target is None:
         scope = machine.frame.scope.globals.slots
         functions = {k: f for k, f in scope.items() if isinstance(f, Fact) and isinstance(f.value, Function)}
@@ -176,7 +171,7 @@ def _fire(machine: Machine, call: Call) -> Fact | None:
         return _fire_class(machine, target.value, words, call)
     if isinstance(target.value, Instance) and isinstance(target.value.cls, Class):
         return _member(machine, target, target.value.cls, words, call)
-    return run_signature(machine, target, call.span)
+    return signatures.run_signature(machine, target, call.span)
 
 
 def _fire_class(machine: Machine, cls: Class, words: list[Fact], call: Call) -> Fact | None:
@@ -205,7 +200,7 @@ def _member(machine: Machine, owner: Fact, cls: Class, words: list[Fact], call: 
     for index, word in enumerate(words):
         method = cls.find(str(word.value).replace("-", "_")) if word.known and not is_flag(word) else None
         if method is not None and isinstance(method.value, Function):
-            return run_signature(machine, method, call.span, words[:index] + words[index + 1 :], owner=owner)
+            return signatures.run_signature(machine, method, call.span, words[:index] + words[index + 1 :], owner=owner)
     return owner
 
 
@@ -213,8 +208,8 @@ def _pick(machine: Machine, functions: dict[str, Fact], words: list[Fact], call:
     name = str(words[0].value) if words and words[0].known else ""
     chosen = functions.get(name) or functions.get(name.replace("-", "_"))
     if chosen is not None:
-        return run_signature(machine, chosen, call.span, words[1:])
-    results = [r for f in functions.values() if (r := run_signature(machine, f, call.span, [])) is not None] if not words else []
+        return signatures.run_signature(machine, chosen, call.span, words[1:])
+    results = [r for f in functions.values() if (r := signatures.run_signature(machine, f, call.span, [])) is not None] if not words else []
     return merge(results) if results else None
 
 
@@ -237,7 +232,7 @@ def _absl(machine: Machine, tail: str, call: Call) -> Fact | None:
     opt = Option(name, tuple(f"{dash}{n}" for n in names for dash in ("--", "-")), call.span, call.argument("default", 1),
                  convert=_ABSL[tail], action=action,
                  off_flags=tuple(f"{dash}no{n}" for n in names for dash in ("--", "-")) if "bool" in tail else ())  # fmt: skip
-    words, launched = launched_words(machine)
+    words, launched = signatures.launched_words(machine)
     value = settle([opt], read_words([opt], words, prefixes=False), launched)[name]
     machine.flags[name] = value
     return fixed(Instance(Symbol("absl.FlagHolder"), call, {"value": value, "default": value}), call.span)
@@ -251,10 +246,10 @@ def _parsed_function(machine: Machine, target: Fact, span: Span) -> Fact | None:
     def invoke(call: Call) -> Fact:
         if call.args or call.kwargs:
             return call_value(machine, target, call)
-        return run_signature(machine, target, call.span) or fixed(None)
+        return signatures.run_signature(machine, target, call.span) or fixed(None)
 
     name = machine.frame.scope.globals.slots.get("__name__")
     if isinstance(name, Fact) and name.value == "__main__":
-        run_signature(machine, target, span)
+        signatures.run_signature(machine, target, span)
         return fixed(Native("call_parse", lambda call: fixed(None)), span)
     return fixed(Native("call_parse", invoke), span)
