@@ -158,7 +158,8 @@ def _pins_here(folder: str) -> Iterator[tuple[str, Pin]]:
         if name in names:
             for match in re.finditer(_LOCKED, _text(os.path.join(folder, name))):
                 yield match.group(1) or match.group(3), Pin(match.group(2) or match.group(4), name)
-    requirements = [name for name in names if re.fullmatch(_ASKING, name, re.IGNORECASE)]
+    asking = re.compile(_ASKING, re.IGNORECASE)  # a folder may hold thousands of names
+    requirements = [name for name in names if asking.fullmatch(name)]
     # `requirements.txt` before `requirements-dev.txt`, either before pyproject's ranges
     for name in sorted(requirements, key=lambda item: (not item.startswith("requirements"), len(item))):
         file = os.path.join(folder, name)
