@@ -6,6 +6,7 @@ fragment of a run: the launcher's part.
 
 from __future__ import annotations
 
+from memlint.dialects import megatron
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import engine_facts, linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
@@ -67,18 +68,31 @@ def launcher_facts(native: Native, context: Context | None = None) -> Facts:
             result |= _fsdp(native, note)
         elif kind.value == "DEEPSPEED":
             result |= _deepspeed(native, result, context, note)
-    for name, key in _SIZES.items():
-        size = given(native, f"parallelism_config.parallelism_config_{name}", f"parallelism_config_{name}")
-        if size is not None and not (key in result and size.value == 1):
-            result[key] = derive(integer, size)
-            if name == "sp_size":  # DeepSpeed's Ulysses
-                result["parallel.context_comm"] = derive(lambda _: "a2a", size)
+        elif kind.value == "MEGATRON_LM":
+            result |= _megatron(native, note)
+    stated = {
+        name: given(native, f"parallelism_config.parallelism_config_{name}", f"parallelism_config_{name}") for name in _SIZES
+    }
+    result |= parallelism({name: fact for name, fact in stated.items() if fact is not None})
     steps = given(native, "gradient_accumulation_steps")
     if steps is not None and steps.value != "auto" and kind is not None and kind.value != "DEEPSPEED":
         result["batch.gradient_accumulation_steps"] = derive(integer, steps)
     backend = given(native, "dynamo_config.dynamo_backend", "dynamo_backend")
     if backend is not None:
         result["compile"] = derive(lambda value: text(value).lower() != "no", backend)
+    return result
+
+
+def parallelism(sizes: Native) -> Facts:
+    """`ParallelismConfig`: `tp_size`, `cp_size`, `sp_size` (DeepSpeed's Ulysses) and `dp_shard_size`."""
+    result: Facts = {}
+    for name, key in _SIZES.items():
+        size = given(sizes, name)
+        if size is None or (key in result and size.value == 1):
+            continue
+        result[key] = derive(integer, size)
+        if name == "sp_size":
+            result["parallel.context_comm"] = derive(lambda _: "a2a", size)
     return result
 
 
@@ -116,6 +130,26 @@ def _fsdp(native: Native, note: str) -> Facts:
     version = given(options, "version") or default(1, note)
     # `accelerate launch` itself has `--fsdp_cpu_ram_efficient_loading` true (commands/launch.py)
     return fsdp_facts(options, version=derive(integer, version), note=note, defaults={"cpu_ram_efficient_loading": True})
+
+
+_MEGATRON = {"tp_degree": "tensor_model_parallel_size", "pp_degree": "pipeline_model_parallel_size",
+             "sequence_parallelism": "sequence_parallel", "context_parallel_size": "context_parallel_size",
+             "expert_model_parallel_size": "expert_model_parallel_size"}  # fmt: skip
+"""accelerate's names for Megatron-Core's settings; the others are the same."""
+
+
+def _megatron(native: Native, note: str) -> Facts:
+    """`megatron_lm_config` (`utils/launch.py`, `MegatronLMPlugin`)."""
+    block = {**nested(native, "megatron_lm_config"), **native}
+    options = {name.removeprefix("megatron_lm_"): fact for name, fact in block.items() if name.startswith("megatron_lm_")}
+    settings = {_MEGATRON.get(name, name): fact for name, fact in options.items() if "." not in name}
+    core = megatron.core(settings, note, assume=False)
+    kept = ("parallel.", "checkpointing.", "optimizer.")
+    result = {key: fact for key, fact in core.items() if key.startswith(kept) and key != "parallel.strategy"}
+    steps = given(options, "num_micro_batches")
+    if steps is not None:
+        result["batch.gradient_accumulation_steps"] = derive(integer, steps)
+    return result
 
 
 def _deepspeed(native: Native, result: Facts, context: Context, note: str) -> Facts:

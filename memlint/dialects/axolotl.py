@@ -13,7 +13,7 @@ from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked
 from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, names, number, rename, text
 from memlint.dialects.fsdp import fsdp_facts, nested, unprefixed
-from memlint.facts import Fact, choices, default, fixed
+from memlint.facts import Fact, choices, default, fixed, unknown
 from memlint.facts.keys import normalise
 from memlint.read.document import Document
 from memlint.typed import Any
@@ -74,6 +74,8 @@ def facts(native: Native, context: Context | None = None) -> Facts:
     result |= _adapter(settings) | _quantization(settings, result["model.dtype"]) | _checkpointing(settings)
     result |= _attention(settings) | evaluation(settings, result) | loss(settings) | objective(settings)
     result |= _parallel(settings, result, context)
+    if result["objective"].value == "grpo":
+        result |= _rollout_length(native)
     rollouts = given(native, "trl.use_vllm")
     if rollouts is not None:
         mode = given(native, "trl.vllm_mode") or default("server", NOTE)
@@ -85,6 +87,16 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         result["trainable.modules"] = derive(names, frozen)
     context.note(refused(settings))
     return result
+
+
+def _rollout_length(native: Native) -> Facts:
+    """GRPO does not cut its prompts at `sequence_len` (`core/trainers/grpo/__init__.py` passes no length but the completion's)."""
+    prompt, completion = given(native, "trl.max_prompt_length"), given(native, "trl.max_completion_length")
+    if prompt is not None and completion is not None:
+        length = derive(lambda head, tail: integer(head) + integer(tail), prompt, completion)
+        return {"batch.prompt_length": derive(integer, prompt), "batch.sequence_length": length}
+    place = next((fact.origin[0].span for fact in (given(native, "sequence_len"),) if fact is not None and fact.origin), None)
+    return {"batch.sequence_length": unknown("prompts have no length limit here", place)}
 
 
 def _defaulted(settings: Settings) -> Facts:
