@@ -9,7 +9,7 @@ from memlint.facts.keys import normalise
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import flat, plain
 from memlint.frameworks.optimizers import optimizer_facts
-from memlint.frameworks.parallel import ddp_facts, mixed_precision, offload_facts, wrap_policy
+from memlint.frameworks.parallel import ddp_facts, mixed_precision, offload_facts, parallelism_facts, wrap_policy
 from memlint.frameworks.state import Collected, Event, instances
 from memlint.read.document import flatten
 from memlint.read.pyeval.machine import Machine
@@ -74,6 +74,7 @@ def _accelerate(machine: Machine, collected: Collected, facts: dict[str, Fact], 
         for value in instances(handler):
             if canonical(value.library)[1] == "DistributedDataParallelKwargs":
                 facts |= ddp_facts({name: fact for name, fact in value.slots.items() if isinstance(fact, Fact)})
+    facts |= parallelism_facts(given.get("parallelism_config"))
     for name in ("fsdp_plugin", "fsdp_plugins"):
         if name in given:
             _fsdp_plugin(facts, given[name], accelerator)

@@ -67,7 +67,7 @@ _KEPT = frozenset(
      "CPUOffload", "CPUOffloadPolicy", "OffloadPolicy", "ModuleWrapPolicy", "DataCollatorForLanguageModeling", "Accelerator",
      "FullyShardedDataParallelPlugin", "DeepSpeedPlugin", "GradientAccumulationPlugin", "Fabric", "DDPStrategy", "FSDPStrategy",
      "DeepSpeedStrategy", "ModelParallelStrategy", "AutoTokenizer", "AutoProcessor", "AutoTokenizer.from_pretrained",
-     "DistributedSampler", "BatchSampler", "DistributedDataParallelKwargs"}
+     "DistributedSampler", "BatchSampler", "DistributedDataParallelKwargs", "ParallelismConfig"}
 )  # fmt: skip
 """Library objects whose constructor arguments are kept."""
 

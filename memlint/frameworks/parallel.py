@@ -59,6 +59,16 @@ def ddp_facts(kwargs: Mapping[str, Fact]) -> dict[str, Fact]:
     return {f"parallel.{name}": plain(kwargs.get(name, off)) for name in names}
 
 
+def parallelism_facts(config: object) -> dict[str, Fact]:
+    """The degrees of a `ParallelismConfig` given to an `Accelerator` or to training arguments."""
+    for value in possible(config) if isinstance(config, Fact) else ():
+        if isinstance(value, Instance) and canonical(value.library)[1] == "ParallelismConfig":
+            from memlint.dialects.accelerate import parallelism  # few scripts have one
+
+            return parallelism({name: plain(fact) for name, fact in value.slots.items() if isinstance(fact, Fact)})
+    return {}
+
+
 def offload_facts(offload: Fact | None, span: Any) -> dict[str, Fact]:
     """CPU offload of FSDP parameters (and with them the optimizer)."""
     if offload is None or (offload.known and offload.value in (None, False)):

@@ -20,6 +20,7 @@ from memlint.frameworks.models import adapter_of, model_facts, models_in, quanti
 from memlint.frameworks.names import class_name, root_of
 from memlint.frameworks.native import arguments, flat, place, plain
 from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
+from memlint.frameworks.parallel import parallelism_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.argument_parsers import FROM_WORDS
@@ -131,6 +132,8 @@ def _run(machine: Machine, collected: Collected, trainer: Instance, call: Call) 
     facts["framework.name"] = _framework(trainer, model_part, call)
     if facts["framework.name"].value == "unsloth":
         facts |= unsloth.patched(facts)
+    for config in instances(trainer.slots.get("args")):
+        facts |= parallelism_facts(config.slots.get("parallelism_config"))
     notes = collected.context
     if "deepspeed" in native and not (native["deepspeed"].known and native["deepspeed"].value is None):
         facts |= _deepspeed(machine, trainer, native, facts, collected)

@@ -640,3 +640,31 @@ def test_the_prefilter_lets_every_case_through() -> None:
     assert all(could_train(HEAD + code) for code, _ in ONE_RUN.values())
     assert not could_train("import torch\nprint(torch.__version__)")
     assert not could_train("x = 1")
+
+
+PARALLEL = """
+from accelerate import Accelerator
+from accelerate.parallelism_config import ParallelismConfig
+config = ParallelismConfig(dp_shard_size=2, tp_size=2, cp_size=4)
+accelerator = Accelerator(mixed_precision="bf16", parallelism_config=config)
+model = AutoModelForCausalLM.from_pretrained("gpt2", tp_plan="auto")
+optimizer = torch.optim.AdamW(model.parameters())
+model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=1))
+for batch in loader:
+    loss = model(**batch).loss
+    accelerator.backward(loss)
+    optimizer.step()
+"""
+ULYSSES = """
+from accelerate.utils import ParallelismConfig
+args = TrainingArguments("o", parallelism_config=ParallelismConfig(sp_backend="deepspeed", sp_size=4))
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), args, train_dataset=1).train()
+"""
+
+
+def test_a_parallelism_config_of_an_accelerator_or_of_training_arguments() -> None:
+    """accelerate 1.15 `parallelism_config.py`; `tp_plan` is transformers' own."""
+    run = only_run(HEAD + PARALLEL)
+    degrees = ("parallel.data_shard", "parallel.tensor", "parallel.context", "parallel.tensor_plan", "parallel.context_comm")
+    assert [run.value(key) for key in degrees] == [2, 2, 4, "auto", None]
+    assert [only_run(HEAD + ULYSSES).value(key) for key in degrees] == [None, None, 4, None, "a2a"]
