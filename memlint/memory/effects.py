@@ -26,7 +26,6 @@ SCANS = {"mamba", "falcon_mamba", "mamba2", "falcon_h1", "jamba", "nemotron_h", 
 
 UNFOLLOWED = {
     "adaption_prompt": "the attention to the adaption prompt, which projects the queries a second time, is not modelled",
-    "trainable_tokens": "the copy of the embedding (and of a tied head) with the trained rows put in is not modelled",
     "prefix_tuning": "keys and values of the prefix are not modelled",
     "cartridge": "keys and values of the prefix are not modelled",
 }

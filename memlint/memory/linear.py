@@ -94,7 +94,7 @@ def base(m: Machine, layer: Linear, x: Tensor) -> Tensor:
     """The layer without its adapter."""
     if layer.quantised is not None:
         return _quantised(m, layer, layer.quantised, x)
-    return product(m, x, layer.weight, layer.bias, layer.fin, layer.fout)
+    return product(m, x, ops.merged(m, layer.weight), layer.bias, layer.fin, layer.fout)
 
 
 def unpacked(m: Machine, layer: Linear) -> Tensor:

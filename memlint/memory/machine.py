@@ -53,6 +53,8 @@ class Machine:
         """Matrix products so far in that block."""
         self.outputs: list[Tensor] = []
         """What a loop's names still hold of the step before: its model's outputs, until the next step's take their place."""
+        self.rows: dict[int, Tensor] = {}
+        """Trained rows of embedding tables, by the table's ident: the table is copied with them put in wherever it is used."""
         self.casts: dict[int, tuple[int, Tensor]] = {}
         """The cached casts by their weight's ident: (layer of the weight, cast)."""
         self.weights: Tensor | None = None

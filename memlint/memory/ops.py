@@ -414,17 +414,28 @@ def clamp(m: Machine, x: Tensor) -> Tensor:
     return m.tape.record(out, (x,), rule, (x.storage,))
 
 
+def merged(m: Machine, table: Tensor) -> Tensor:
+    """An embedding table with its trained rows put in: a copy of it (`index_copy`; peft 0.21.2 `tuners/trainable_tokens/layer.py`)."""
+    rows = m.rows.get(table.storage.ident)
+    if rows is None:
+        return table
+    source = cast(m, rows, table.itemsize)
+    few, itemsize = source.numel, source.itemsize
+    return m.tape.record(m.new(table.numel, itemsize), (source,), lambda g: (m.new(few, itemsize),))
+
+
 def embedding(m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor, scaled: bool = False, inputs: bool = True) -> Tensor:
     """`F.embedding`: keeps the ids; backward makes a dense gradient of the whole table.
 
     `scaled`: the module multiplies its result. `inputs`: it is the table of the input tokens (not of positions).
     """
+    used = merged(m, weight)
     out = m.new(rows * width, weight.itemsize)
     table, itemsize = weight.numel, weight.itemsize
-    out = m.tape.record(out, (weight,), lambda g: (m.new(table, itemsize),), (ids.storage,))
+    out = m.tape.record(out, (used,), lambda g: (m.new(table, itemsize),), (ids.storage,))
     if scaled:
         out = scale(m, out)
-    return m.tape.leaf(out) if inputs and weight.node is None and m.input_grads else out
+    return m.tape.leaf(out) if inputs and out.node is None and m.input_grads else out
 
 
 def token_ids(m: Machine, rows: int) -> Tensor:

@@ -45,7 +45,11 @@ def add_prompts(b: Builder, a: Architecture, layers: int) -> None:
             _make(b, "embedding", tokens, setup.layers * per_layer)
     elif setup.adapter == "trainable_tokens":
         listed = options.get("token_indices")
-        _make(b, "trainable_tokens_delta", len(listed) if isinstance(listed, (list, tuple)) else 1, width)
+        table = next((p for p in b.parameters if p.kind == "embedding"), None)
+        count = len(listed) if isinstance(listed, (list, tuple)) else 1
+        delta = b.make("trainable_tokens_delta", "adapter", (count, width), setup.adapter_itemsize, True, "adapters")
+        if table is not None:
+            b.machine.rows[table.storage.ident] = delta
 
 
 def _make(b: Builder, name: str, *shape: int) -> None:
