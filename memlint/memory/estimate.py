@@ -10,6 +10,7 @@ from memlint.later import later
 from memlint.memory import allocator, pipeline, timeline
 from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
+from memlint.memory.depth import plans
 from memlint.memory.effects import effects
 from memlint.memory.families import page_of
 from memlint.memory.host import host_bytes
@@ -18,6 +19,7 @@ from memlint.memory.program import Program, record
 from memlint.memory.result import CannotEstimate, Estimate, Instant, Interval
 from memlint.memory.scenarios import bounded_over, scenarios
 from memlint.memory.setup import Setup, setup_of
+from memlint.memory.tensor import Parameter
 from memlint.models.architecture import Architecture
 from memlint.typed import TYPE_CHECKING, NamedTuple
 
@@ -143,7 +145,7 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
 
 def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> _Figures:
     whole, architecture = architecture, divided(architecture, setup)
-    program, events = _events(setup, architecture)
+    program, events, repeats = _events(setup, architecture)
     peaks = tuple(_merged(timeline.peaks(events)))
     replayed = expandable.replay(events) if setup.expandable_segments else allocator.replay(events)
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
@@ -160,17 +162,10 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     elif reserved > allocated:
         required = (allocated + reserved) // 2
     required = max(required, *(p.total for p in peaks if p.phase == "load"), 0)
-    extra = setup.layers - program.layers
-    counted = program.parameters
-    middle = [p for p in counted if p.layer == timeline.MIDDLE] if extra > 0 else []
-    total = sum(p.logical for p in counted) + extra * sum(p.logical for p in middle)
-    trainable = sum(p.logical for p in counted if p.node is not None) + extra * sum(
-        p.logical for p in middle if p.node is not None
-    )
+    counted = _counted(program, repeats)
+    total, trainable = sum(count for _, count in counted), sum(count for p, count in counted if p.node is not None)
     if is_divided(setup) and whole.params:
-        adapters = sum(p.logical for p in counted if p.kind == "adapter") + extra * sum(
-            p.logical for p in middle if p.kind == "adapter"
-        )
+        adapters = sum(count for p, count in counted if p.kind == "adapter")
         total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
     return _Figures(allocated, required, reserved, peaks, total, trainable, setup, tuple(assumed))
 
@@ -184,18 +179,24 @@ def _merged(peaks: list[timeline.Peak]) -> Iterator[timeline.Peak]:
             yield max(parts, key=lambda peak: peak.total)._replace(phase=whole)
 
 
-def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events]:
-    """Record a few layers and unroll them, or record all of them where they differ."""
+def _counted(program: Program, repeats: tuple[timeline.Repeated, ...]) -> list[tuple[Parameter, int]]:
+    """Each parameter with the weights that it and those it stands for have."""
+    copies = {r.first + place: r.copies for r in repeats for place in range(r.period)}
+    return [(p, p.logical * (1 + copies.get(p.layer, 0))) for p in program.parameters]
+
+
+def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events, tuple[timeline.Repeated, ...]]:
+    """Record a few layers and repeat them, or record all of them where they differ."""
     if setup.layers <= 0:
         page_of(architecture.model_type, setup.stack.framework)  # a type without a page says that first
         raise CannotEstimate(f"the number of layers of {architecture.name} is not known")
-    # Without a wrap policy one flat unit spans all layers, and its reduction happens in one place.
-    one_unit = setup.sharding.shards_weights and not setup.sharding.wrapped
-    if setup.layers > timeline.SIMULATED and not one_unit:
+    for few in plans(setup, architecture):
         try:
-            program = record(setup, architecture, timeline.SIMULATED)
-            return program, timeline.unrolled(program.ledger, program.layers, setup.layers)
+            shorter = few.architecture is not architecture
+            own = setup._replace(layers=few.layers, repeats=few.repeats) if shorter else setup
+            program = record(own, few.architecture, few.layers)
+            return program, timeline.unrolled(program.ledger, few.layers, setup.layers, few.repeats), few.repeats
         except timeline.NotUniform:
             pass
     program = record(setup, architecture, setup.layers)
-    return program, timeline.unrolled(program.ledger, setup.layers, setup.layers)
+    return program, timeline.unrolled(program.ledger, setup.layers, setup.layers), ()

@@ -34,7 +34,7 @@ def generate(m: Machine, setup: Setup, architecture: Architecture, forward: Call
         2 * (architecture.kv_heads or architecture.heads or 0) * head_dim(architecture) * (m.autocast or setup.weight_itemsize)
     )
     layer = width * setup.rollouts * setup.sequence
-    held = [Storage(ledger, layer * setup.layers), Storage(ledger, layer)]
+    held = [Storage(ledger, layer * setup.depth), Storage(ledger, layer)]
     ledger.component = "logits"
     held += [Storage(ledger, setup.rollouts * setup.vocabulary * FP32) for _ in range(TOKEN_COPIES)]
     while held:

@@ -13,6 +13,7 @@ from memlint.gpus.gpu import Gpu
 from memlint.memory.media import Media, media_of
 from memlint.memory.result import CannotEstimate
 from memlint.memory.sharding import FSDP, Sharding, sharding_of
+from memlint.memory.timeline import Repeated
 from memlint.memory.versions import Stack, stack_of
 from memlint.models.architecture import Architecture
 from memlint.typed import Any, NamedTuple
@@ -113,6 +114,8 @@ class Setup(NamedTuple):
     fills: bool
     """The stage runs every micro-batch forward before the first one backward."""
     media: Media
+    repeats: tuple[Repeated, ...]
+    """Which of the simulated layers stand for others; `layers` then counts those simulated."""
     stored_itemsize: int
     """dtype in which trained base weights are stored between uses (float32 shards under FSDP with mixed precision)."""
 
@@ -120,6 +123,11 @@ class Setup(NamedTuple):
     def lora_rank(self) -> int:
         """The rank of a plain low-rank pair (peft 0.21.2 `tuners/lora/config.py`: 8 by default)."""
         return self.adapter_rank or 8
+
+    @property
+    def depth(self) -> int:
+        """Layers of the whole model."""
+        return self.layers + sum(repeat.extra for repeat in self.repeats)
 
     def trains(self, name: str, kind: str) -> bool:
         """Whether a base parameter is trained."""
@@ -294,6 +302,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         media=media,
         expandable_segments=bool(facts.get("hardware.expandable_segments", stack.expandable_segments)),
         beside=0,
+        repeats=(),
         companions=0,
         stage="only",
         under_way=1,

@@ -17,7 +17,9 @@ from memlint.typed import NamedTuple
 SIMULATED = 5
 FIRST = "first_"
 """Prefix of the phases of a step that was recorded before the steady one."""
-MIDDLE = 2
+EDGE = 2
+"""Layers on either side of a repetition that are simulated themselves."""
+MIDDLE = EDGE
 """The layer that is repeated: the third of five."""
 
 
@@ -87,11 +89,35 @@ class _Run:
         return [isinstance(event, int) for event in self.events] == [isinstance(event, int) for event in other.events]
 
 
-def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
+class Repeated(NamedTuple):
+    """`period` consecutive simulated layers from `first` on stand for `copies` more of their kind; `end` is behind the last of these."""
+
+    first: int
+    period: int
+    copies: int
+    end: int
+
+    @property
+    def extra(self) -> int:
+        """Layers that are not simulated."""
+        return self.period * self.copies
+
+    def holds(self, layer: int) -> bool:
+        """Whether the simulated layer is one of those repeated."""
+        return self.first <= layer < self.first + self.period
+
+
+def uniform(simulated: int, layers: int) -> tuple[Repeated, ...]:
+    """The middle one of five equal layers stands for those that are not simulated."""
+    return (Repeated(MIDDLE, 1, layers - simulated, simulated),) if layers > simulated else ()
+
+
+def unrolled(ledger: Ledger, simulated: int, layers: int, repeats: tuple[Repeated, ...] | None = None) -> Events:
     """The events of `layers` layers from a ledger of `simulated`. Raises `NotUniform` when that cannot be inferred."""
-    runs, counts = _decode(ledger)
-    extra = layers - simulated
-    if extra and any(len({by_layer.get(layer, 0) for layer in (1, 2, 3)}) > 1 for by_layer in counts.values()):
+    repeats = uniform(simulated, layers) if repeats is None else repeats
+    reach = max((repeat.period for repeat in repeats), default=0)
+    runs, counts = _decode(ledger, reach if reach > 1 or len(repeats) > 1 else layers)
+    if not all(_alike(by_layer, repeat) for repeat in repeats for by_layer in counts.values()):
         raise NotUniform
     stream: list[int] = []
     sizes: list[int] = [0]
@@ -100,33 +126,40 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     streams: dict[int, int] = {}
     names: dict[str, dict[int, list[int]]] = {phase: defaultdict(list) for phase in counts}
     marks: dict[str, int] = {}
-    repeated = _repeated(runs) if extra else {}
-    for position, run in enumerate(runs):
-        copies, downwards = range(1), run.phase.endswith("backward")
-        if extra and run.layer == MIDDLE:
-            copies = range(extra, -1, -1) if downwards else range(extra + 1)
+    successors = _successors(runs, repeats)
+    orders: dict[int, list[int]] = {}
+    position = 0
+    while position < len(runs):
+        run = runs[position]
+        repeat = next((repeat for repeat in repeats if repeat.holds(run.layer)), None)
+        end = position + 1
+        while repeat is not None and end < len(runs) and runs[end].phase == run.phase and repeat.holds(runs[end].layer):
+            end += 1
         marks.setdefault(run.phase, len(stream))
         phases.append((len(stream), run.phase))
-        steps, order = run, run.order()
+        copies = range(repeat.copies + 1) if repeat is not None else range(1)
+        if run.phase.endswith("backward"):
+            copies = copies[::-1]
         for number, copy in enumerate(copies):
-            if number == 1:
-                steps = repeated.get(position, run)
-                order = steps.order()
-            layer = _placed(run.layer, copy, extra)
-            made = range(len(sizes), len(sizes) + len(steps.sizes))
-            names[run.phase][layer] += made
-            sizes += steps.sizes
-            components += steps.components
-            for place, number_of_stream in steps.streams.items():
-                streams[made[place]] = number_of_stream
-            blocks = [*made]
-            try:
-                for (phase, owner, relative), ordinals in steps.frees.items():
-                    held = names[phase][layer + owner if relative else _placed(owner, 0, extra)]
-                    blocks += [-held[ordinal] for ordinal in ordinals]
-            except IndexError:  # a repeated layer would free what its owner does not hold
-                raise NotUniform from None
-            stream += [blocks[place] for place in order]
+            for place in range(position, end):
+                steps = runs[place] if not number else successors.get(place, runs[place])
+                layer = _placed(runs[place].layer, copy, repeats)
+                made = range(len(sizes), len(sizes) + len(steps.sizes))
+                names[run.phase][layer] += made
+                sizes += steps.sizes
+                components += steps.components
+                for number_of_block, number_of_stream in steps.streams.items():
+                    streams[made[number_of_block]] = number_of_stream
+                blocks = [*made]
+                try:
+                    for (phase, owner, relative), ordinals in steps.frees.items():
+                        held = names[phase][layer + owner if relative else _placed(owner, 0, repeats)]
+                        blocks += [-held[ordinal] for ordinal in ordinals]
+                except IndexError:  # a repeated layer would free what its owner does not hold
+                    raise NotUniform from None
+                order = orders.get(id(steps)) or orders.setdefault(id(steps), steps.order())
+                stream += [blocks[event] for event in order]
+        position = end
     freed = [event for event in stream if event < 0]
     if len(set(freed)) < len(freed):  # ... or no longer holds
         raise NotUniform
@@ -137,34 +170,48 @@ def unrolled(ledger: Ledger, simulated: int, layers: int) -> Events:
     )
 
 
-def _repeated(runs: list[_Run]) -> dict[int, _Run]:
-    """What the later copies of the middle layer do: what its successor does, whose references reach back over middle layers only.
+def _alike(by_layer: Mapping[int, int], repeat: Repeated) -> bool:
+    """Whether the layers around a repetition allocate as many blocks as those a period later, the last one apart."""
+    first, period, _, end = repeat
+    pairs = [(layer, layer + period) for layer in range(first - 1, first + period) if layer + period < end - 1]
+    return all(by_layer.get(layer, 0) == by_layer.get(later, 0) for layer, later in pairs)
 
-    The first copy follows on the simulated layers before it, which may hold more or fewer blocks than the middle ones.
+
+def _successors(runs: list[_Run], repeats: tuple[Repeated, ...]) -> dict[int, _Run]:
+    """What the later copies of a layer do: what its successor a period later does, whose references reach back over such layers only.
+
+    The first copy follows on the simulated layers before it, which may hold more or fewer blocks than the repeated ones.
     """
     places: dict[tuple[str, int], list[int]] = defaultdict(list)
     for position, run in enumerate(runs):
         places[run.phase, run.layer].append(position)
     found: dict[int, _Run] = {}
     for (phase, layer), positions in places.items():
-        if layer != MIDDLE:
+        repeat = next((repeat for repeat in repeats if repeat.holds(layer)), None)
+        if repeat is None:
             continue
-        successors = places.get((phase, MIDDLE - 1 if phase.endswith("backward") else MIDDLE + 1), [])
-        for position, successor in zip(positions, successors, strict=False):
+        other = layer - repeat.period if phase.endswith("backward") else layer + repeat.period
+        if not repeat.first - EDGE < other < repeat.end - 1:
+            continue
+        for position, successor in zip(positions, places.get((phase, other), []), strict=False):
             if runs[position].is_like(runs[successor]):
                 found[position] = runs[successor]
     return found
 
 
-def _placed(layer: int, copy: int, extra: int) -> int:
-    """The full-depth index of a simulated layer (the `copy`-th repetition of the middle one)."""
-    if layer < MIDDLE:
-        return layer
-    return layer + (copy if layer == MIDDLE else extra)
+def _placed(layer: int, copy: int, repeats: tuple[Repeated, ...]) -> int:
+    """The full-depth index of a simulated layer (in the `copy`-th repetition if it is repeated)."""
+    for repeat in repeats:
+        if repeat.holds(layer):
+            return layer + copy * repeat.period + sum(r.extra for r in repeats if r.first < repeat.first)
+    return layer + sum(repeat.extra for repeat in repeats if layer >= repeat.first)
 
 
-def _decode(ledger: Ledger) -> tuple[list[_Run], dict[str, dict[int, int]]]:
-    """Runs with symbolic references, and how many blocks each phase allocates in each layer."""
+def _decode(ledger: Ledger, reach: int) -> tuple[list[_Run], dict[str, dict[int, int]]]:
+    """Runs with symbolic references, and how many blocks each phase allocates in each layer.
+
+    A block of a layer at most `reach` away is known by its distance, one of another layer by its place.
+    """
     bounds = [begin for begin, _, _ in ledger.segments] + [len(ledger.events)]
     born: dict[int, tuple[str, int, int]] = {}
     counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -188,7 +235,7 @@ def _decode(ledger: Ledger) -> tuple[list[_Run], dict[str, dict[int, int]]]:
                     run.streams[place] = ledger.streams[event]
             else:
                 since, owner, ordinal = born[-event]
-                relative = layer >= 0 and owner >= 0
+                relative = layer >= 0 and owner >= 0 and abs(owner - layer) <= reach
                 ordinals = run.frees[since, owner - layer if relative else owner, relative]
                 run.events.append((ordinals, len(ordinals)))
                 ordinals.append(ordinal)

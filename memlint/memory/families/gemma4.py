@@ -54,8 +54,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     step = _Step()
     if extra:
         rows = int(config.get("vocab_size_per_layer_input") or b.setup.vocabulary)
-        per_layer = b.embedding("embed_tokens_per_layer", rows, total * extra)
-        project = b.linear("per_layer_model_projection", hidden, total * extra)
+        per_layer = b.embedding("embed_tokens_per_layer", rows, b.setup.depth * extra)
+        project = b.linear("per_layer_model_projection", hidden, b.setup.depth * extra)
         project_norm = norm_of(b, "per_layer_projection_norm", extra)
     window = windowed(b, a, layers)
 
@@ -68,7 +68,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
             rows = m.batch if m.mask is not None else 1
             m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
         if extra:
-            own = ops.embedding(m, per_layer, total * extra, m.tokens, ids, True, inputs=False)
+            own = ops.embedding(m, per_layer, b.setup.depth * extra, m.tokens, ids, True, inputs=False)
             projected = project_norm(m, ops.scale(m, apply(m, project, x)))
             m.shared.append(ops.scale(m, ops.add(m, projected, own)))  # the inputs of all layers, in one tensor
             del own, projected
