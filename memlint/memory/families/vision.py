@@ -197,7 +197,9 @@ def tower_of(
         if tower.window:  # rows are put in the order of windows, their tables as well
             order = m.new(tower.rows // 4, INT64)
             x = ops.gather(m, x, order, x.numel)
-            tower.tables[:] = [(ops.gather(m, cos, order, cos.numel), ops.gather(m, sin, order, sin.numel)) for cos, sin in tower.tables]
+            tower.tables[:] = [
+                (ops.gather(m, cos, order, cos.numel), ops.gather(m, sin, order, sin.numel)) for cos, sin in tower.tables
+            ]
         x = ops.dropout(m, x, dropout)
         return before(m, x) if before is not None else x
 
@@ -251,7 +253,10 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
     else:
         qkv = [b.linear(n, hidden, hidden, qkv_bias and (style.key_bias or n != "k_proj")) for n in qkv_names]
     out = b.linear(out_name, hidden, hidden, style.out_bias)
+    bias = _relative_bias(b, config, heads, tower) if config.get("use_relative_position_bias") else None
     scales = [b.vector(f"layer_scale{i}", hidden, "scale") for i in (1, 2)] if style.scales else []
+    if config.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to a multiple of 8 (`Dinov2SwiGLUFFN`)
+        inner, act, mlp_names = -(-int(inner * 2 / 3) // 8) * 8, "silu", ["gate_proj", "up_proj", "down_proj"]
     second = norm_of(b, style, "layer_norm2", hidden)
     b.parent = "mlp"
     mlp = [b.linear(n, hidden, inner, style.mlp_bias) for n in mlp_names[:-1]]
@@ -283,6 +288,9 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
         kept = m.mask
         if not tower.masked:
             m.mask = None
+        if bias is not None:
+            m.mask = bias(m)
+            q = m.tape.record(Tensor(q.storage, q.numel, q.itemsize), (q, m.mask), lambda g: (g, g))
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
         del q, k, v
@@ -309,6 +317,22 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
         return ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
 
     return block
+
+
+def _relative_bias(b: Builder, config: Mapping[str, Any], heads: int, tower: Tower) -> Callable[[Machine], Tensor]:
+    """BEiT: what a table holds for the distance of two patches, per head; it takes the mask's place."""
+    grid = _side(config, "image_size", 224) // _side(config, "patch_size", 16)
+    rows = (2 * grid - 1) ** 2 + 3
+    table = b.parameter("relative_position_bias_table", "embedding", (rows, heads))
+
+    def bias(m: Machine) -> Tensor:
+        numel, few, size = heads * tower.patches**2, rows * heads, table.itemsize
+        picked = m.new(numel, size)
+        out = m.new(numel, size)
+        del picked
+        return m.tape.record(out, (table,), lambda g: (m.new(few, size),))
+
+    return bias
 
 
 def _turned(m: Machine, x: Tensor, tower: Tower) -> Tensor:
