@@ -132,6 +132,7 @@ _REQUIREMENT = (
 _LOCKED = (
     rf"""name\s*=\s*"({_LIBRARIES})"\s*\nversion\s*=\s*"([^"]+)\"|"({_LIBRARIES})":\s*\{{[^{{}}]*?"version":\s*"=*([^"]+)\""""
 )
+_INCLUDE = r"""(?:^\s*(?:-\s+["']?)?|pip3? install[^\n]*?\s)(?:-r|-c|--requirement|--constraint)[= ]+["']?([^\s"']+)"""
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock")
 _ASKING = (r"requirements.*\.(?:txt|in)|pyproject\.toml|setup\.(?:py|cfg)|Pipfile|environment.*\.ya?ml|conda.*\.ya?ml"
            r"|(?:.*\.)?Dockerfile(?:\..*)?")  # fmt: skip
@@ -167,10 +168,10 @@ def _pins_here(folder: str) -> Iterator[tuple[str, Pin]]:
 
 
 def _included(file: str, seen: set[str]) -> Iterator[tuple[str, Pin]]:
-    """The pins of a requirements file, then those of the files it includes (`-r`, `-c`)."""
+    """The pins of a file, then those of the requirements that it includes (`-r`, `-c`; in a conda list or a `pip install`, too)."""
     text = _text(file)
     yield from pins_in(text, os.path.basename(file)).items()
-    for match in re.finditer(r"^\s*(?:-r|-c|--requirement|--constraint)[= ]+(\S+)", text, re.MULTILINE):
+    for match in re.finditer(_INCLUDE, text, re.MULTILINE):
         target = os.path.join(os.path.dirname(file), match.group(1))
         if target not in seen and len(seen) < MAX_INCLUDES and "/.." not in match.group(1):
             seen.add(target)

@@ -50,6 +50,22 @@ def test_included_requirements_are_read_and_a_cycle_ends(tmp_path: Path) -> None
     assert versions_for(str(tmp_path / "train.py")).of("transformers") == ("4.46.3", "base.txt:1")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("environment.yml", "dependencies:\n  - python=3.11\n  - pip:\n    - -r train/libraries.txt\n"),
+        ("Dockerfile", "FROM x\nCOPY train train\nRUN pip install --no-cache-dir -r train/libraries.txt && rm -rf x\n"),
+        ("requirements.txt", "torch\n-r train/libraries.txt\n"),
+    ],
+)
+def test_requirements_of_any_name_are_included_where_people_install_them(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / name).write_text(text)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "libraries.txt").write_text("trl==0.11.4\n")
+    assert versions_for(str(tmp_path / "a.py")).of("trl") == ("0.11.4", "libraries.txt:1")
+
+
 def test_what_a_person_states_wins_and_nothing_gives_the_newest_known(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "requirements.txt").write_text("transformers==4.46.3\n")
