@@ -104,9 +104,7 @@ def pins_in(text: str, where: str) -> dict[str, Pin]:
     return found
 
 
-_INSTALLED = (
-    r"(?<!#)(?<!# )[!%][ \t]*(?:uv[ \t]+)?pip3?[ \t]+install[^\n]*?(?=\\n|$|\",?$)|^# /// script$.*?^# ///$"
-)
+_INSTALLED = r"(?<!#)(?<!# )[!%][ \t]*(?:uv[ \t]+)?pip3?[ \t]+install[^\n]*?(?=\\n|$|\",?$)|^# /// script$.*?^# ///$"
 """`!pip install` of a notebook (also in its JSON), and the inline metadata of a script."""
 
 
