@@ -7,7 +7,9 @@ in the research notes of this project (`docs/accuracy.md` cites them), never a r
 from __future__ import annotations
 
 from memlint.facts import TrainingRun
+from memlint.memory.build import BESIDE
 from memlint.memory.setup import Setup
+from memlint.memory.tuners import HOMES
 from memlint.models.architecture import Architecture
 from memlint.typed import NamedTuple
 
@@ -41,6 +43,8 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
             (0.05, 0.05),
         )
     ]
+    if setup.adapter not in ("", *HOMES, *BESIDE):
+        found.append(Effect(f"{setup.adapter} adapters are taken to cost what low-rank ones do", (0.15, 0.2), (0.15, 0.2)))
     if setup.adapter in UNFOLLOWED:
         found.append(Effect(UNFOLLOWED[setup.adapter], (0.02, 0.15), (0.02, 0.15)))
     if run.value("model.dtype") is None and setup.stack.loads_checkpoint_dtype:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from memlint.memory.result import CannotEstimate
 from memlint.memory.tuners.site import Tuner
 
 MODULES = {
     "low_rank": "lora dora rslora qalora pissa olora lora-fa loraplus mica adalora deft delora osf gralora",
     "vectors": "ia3 beft miss bone road",
-    "banks": "vera pvera randlora vblora unilora lily tinylora",
+    "banks": "vera pvera randlora vblora unilora lily tinylora poly",
     "dense": "hira loha lokr peanut glora supertuning shira",
     "spectral": "fourierft waveft c3a",
     "rotations": "oft boft hra psoft",
@@ -29,9 +28,7 @@ ALIASES = {"rslora": "lora", "pissa": "lora", "olora": "lora", "loraplus": "lora
 
 
 def tuner_of(method: str) -> Tuner:
-    """The tuner of a method; raises `CannotEstimate` for one that is not described."""
-    if method not in HOMES:
-        raise CannotEstimate(f"adapter.method {method!r} is not described: nothing is known of what its layers allocate")
-    name = ALIASES.get(method, method).replace("-", "_")
-    tuner: Tuner = getattr(import_module(f"memlint.memory.tuners.{HOMES[method]}"), name)
+    """The tuner of a method; LoRA's for one that is not described (X-LoRA, Shadow), which widens the estimate."""
+    name = ALIASES.get(method, method).replace("-", "_") if method in HOMES else "lora"
+    tuner: Tuner = getattr(import_module(f"memlint.memory.tuners.{HOMES.get(method, HOMES['lora'])}"), name)
     return tuner

@@ -173,7 +173,7 @@ def lily(site: Site) -> Forward:
     stride, experts = int(site.option("stride_A", 1)), int(site.option("num_B", 2))
     kind = (layer.name, layer.fin, layer.fout)
     place = site.builder.shared.get(("lily", *kind), 0)
-    site.builder.shared["lily", *kind] = place + 1
+    site.builder.shared[("lily", *kind)] = place + 1
     a: Parameter = site.shared(("lily_A", *kind, place // stride), lambda: site.parameter("lily_A", rank, layer.fin))
     factors: Parameter = site.shared(("lily_B", *kind), lambda: site.parameter("lily_B", experts * rank, layer.fout))
     router = site.parameter("lily_router", experts, rank)
@@ -223,6 +223,29 @@ def tinylora(site: Site) -> Forward:
         delta = product(m, low, b, None, rank, layer.fout)
         result = ops.cast(m, ops.add(m, result, delta), dtype)
         del middle, low, delta, x
+        return result
+
+    return forward
+
+
+def poly(site: Site) -> Forward:
+    """`poly/layer.py`: an inventory of `n_skills` pairs, mixed anew for each sample by a router that knows its task."""
+    site.only()
+    layer, rank, skills, splits = site.layer, site.rank(8), int(site.option("n_skills", 4)), int(site.option("n_splits", 1))
+    a, b = site.parameter("poly_lora_A", skills, layer.fin, rank), site.parameter("poly_lora_B", skills, rank, layer.fout)
+    router = site.parameter("poly_router.module_logits", int(site.option("n_tasks", 1)), splits * skills)
+
+    def forward(m: Machine, x: Tensor) -> Tensor:
+        result = base(m, layer, x)
+        dtype, batch = result.itemsize, m.batch
+        shares = ops.unary(m, algebra.linear_function(m, router, batch * splits * skills), keeps="output")
+        first = ops.copy(m, ops.matmul(m, shares, a, batch * layer.fin * rank))
+        second = ops.copy(m, ops.matmul(m, shares, b, batch * rank * layer.fout))
+        x = ops.cast(m, x, a.itemsize)
+        low = ops.matmul(m, x, first, x.numel // layer.fin * rank)
+        output = ops.scale(m, ops.matmul(m, low, second, result.numel))
+        result = ops.cast(m, ops.add(m, result, output), dtype)
+        del shares, first, second, low, output, x
         return result
 
     return forward
