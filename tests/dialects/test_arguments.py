@@ -236,6 +236,10 @@ def test_lora_defaults_and_variants() -> None:
         == r".*\.(q|v)_proj"
     )
     assert peft.adapter_facts("LoraConfig", native(use_rslora=True))["adapter.config"].value == {"use_rslora": True}
+    # what is switched off, or zero so that another field decides, is said as well
+    switched = native(use_cayley_neumann=False, oft_block_size=0, r=8)
+    assert peft.adapter_facts("OFTConfig", switched)["adapter.config"].value == {"use_cayley_neumann": False, "oft_block_size": 0}
+    assert peft.adapter_facts("PeanutConfig", native(depth=2))["adapter.r"].value == 32
 
 
 def test_bitsandbytes_defaults_are_fp4_in_float32_without_double_quantization() -> None:
