@@ -477,3 +477,34 @@ def test_words_of_another_script_leave_the_adapter_open(tmp_path: Path) -> None:
     file.write_text(file.read_text(encoding="utf-8").replace("max_seq_length", "max_steps"), encoding="utf-8")
     (run,) = extract(str(file)).runs  # nothing of TRL's is left: plain training arguments
     assert run.facts["adapter.method"].status is Status.UNKNOWN
+
+
+def test_deepspeeds_less_usual_zero_options() -> None:
+    """DeepSpeed 0.19 `runtime/zero/config.py`, `offload_config.py`, `mics.py`, `runtime/config.py`: explicit zeros are values."""
+    run = run_of(
+        """{"train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": 2, "zero_optimization": {"stage": 3, "sub_group_size": 0,
+        "stage3_max_reuse_distance": 0, "zero_hpz_partition_size": 8, "zero_quantized_weights": true, "mics_shard_size": 4,
+        "zero_quantized_gradients": true, "zero_quantized_nontrainable_weights": false,
+        "offload_optimizer": {"device": "nvme", "buffer_count": 5}}}""",
+        "ds.json",
+    )
+    expected = {
+        "sub_group_size": 0, "max_reuse_distance": 0, "secondary_shard": 8, "quantized_weights": True, "quantized_gradients": True,
+        "quantized_frozen": False, "data_shard": 4, "offload_optimizer": "nvme", "swap_buffers": 5, "context": 2, "context_comm": "a2a",
+    }  # fmt: skip
+    assert {name: run.value(f"parallel.{name}") for name in expected} == expected
+
+
+PIPELINES = [
+    ("local_batch_size = 8", "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = 'GPipe'", 8),
+    ("local_batch_size = 8", "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_microbatch_size = 2", 4),
+    ("batch_size = 8", "[experimental]\npipeline_parallel_degree = 4", 4),
+]
+
+
+@pytest.mark.parametrize(("batch", "pipeline", "pieces"), PIPELINES)
+def test_torchtitan_cuts_its_batch_for_a_pipeline(batch: str, pipeline: str, pieces: int) -> None:
+    """One sample a piece; until 2025 one piece a rank (`parallelisms/pipelining_utils.py`)."""
+    model = "[job]\ndump_folder = './outputs'\n[model]\nname = 'llama3'\nflavor = '8B'\n"
+    run = run_of(f"{model}[training]\nseq_len = 2048\nsteps = 10\n{batch}\n{pipeline}\n", "train.toml")
+    assert run.value("parallel.pipeline_micro_batches") == pieces
