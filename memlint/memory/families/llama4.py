@@ -27,9 +27,11 @@ from memlint.models.config import text_part
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The text decoder, all of its layers where they differ; the vision tower by its parameters alone."""
-    if layers < b.setup.layers:
-        raise NotUniform
     text = a._replace(config=text_part(a.config))
+    if layers < b.setup.layers or (
+        b.setup.repeats and text.config is not a.config
+    ):  # the tower is what the whole has beyond the text
+        raise NotUniform
     if text.config is not a.config and b.setup.media.images:
         raise NoPage(f"no memory page for the images of model type {a.model_type!r}")
     model = decoder(b, text, layers, Style(), attention, feed_forward)
