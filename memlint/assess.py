@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from memlint.comments import ORIGIN
 from memlint.config import Settings
 from memlint.facts import Fact, TrainingRun, fixed
-from memlint.gpus import Gpu, all_gpus, find
+from memlint.gpus import Gpu, all_gpus, find, sizes
 from memlint.memory import CannotEstimate, Estimate, Interval, NoPage
 from memlint.models import Architecture, Lookup, lookup
 from memlint.models.lookup import HUB_ID
@@ -107,7 +107,9 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
             return Assessment(run, found, least, "", gpu, DOES_NOT_FIT, settings)
         return Assessment(run, found, None, str(error), gpu, UNKNOWN, settings)
     verdict = judge(estimated, gpu)
-    undecided = _undecided(run, found.architecture) if verdict == TIGHT else ""
+    undecided = _size_decides(run, gpu, settings, estimated) if verdict in (TIGHT, DOES_NOT_FIT) else ""
+    if verdict == TIGHT:
+        undecided = undecided or _undecided(run, found.architecture)
     return Assessment(run, found, estimated, undecided, gpu, UNKNOWN if undecided else verdict, settings, {})
 
 
@@ -189,6 +191,18 @@ def saves(assessment: Assessment, changes: Mapping[str, Any]) -> bool:
         return False
     order = (DOES_NOT_FIT, TIGHT, FITS, UNKNOWN)
     return order.index(judge(after, assessment.gpu)) >= order.index(assessment.verdict)
+
+
+def _size_decides(run: TrainingRun, gpu: Gpu | None, settings: Settings, estimated: Estimate) -> str:
+    """A card that a file names without its size (Colab's metadata, `--gres=gpu:a100:8`) may be a larger one of that name."""
+    said = run.value("hardware.gpu")
+    person = settings.gpu is not None or any(origin.note == ORIGIN for origin in run.fact("hardware.gpu").origin)
+    if gpu is None or person or not isinstance(said, str):
+        return ""
+    largest = max(sizes(said), key=lambda card: card.capacity_bytes, default=gpu)
+    if largest.memory_gb == gpu.memory_gb or judge(estimated, largest) == DOES_NOT_FIT:
+        return ""
+    return f"{said} has {gpu.memory_gb:g} or {largest.memory_gb:g} GB, and that decides: say which with --gpu"
 
 
 def _undecided(run: TrainingRun, architecture: Architecture) -> str:

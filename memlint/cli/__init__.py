@@ -57,6 +57,10 @@ def _dispatch(arguments: list[str]) -> int:
 
         sys.stdout.write(f"memlint {__version__}\n")
         return 0
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise Failure("the folder that memlint was started in no longer exists") from None
     command, rest = (arguments[0], arguments[1:]) if arguments[0] in COMMANDS else ("check", arguments)
     from importlib import import_module
 

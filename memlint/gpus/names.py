@@ -49,6 +49,15 @@ def find(text: str) -> Gpu | None:
     return None
 
 
+def sizes(text: str) -> tuple[Gpu, ...]:
+    """The cards that a name may mean, smallest first: `A100` has 40 or 80 GB; one where the text says which."""
+    card = find(text)
+    if card is None:
+        return ()
+    words = _words(re.sub(COUNT, " ", text[:MAX_TEXT].lower().replace("_", " ").replace("-", " ")))
+    return _index().get("".join(words), (card,))
+
+
 def suggest(text: str, count: int = 3) -> tuple[str, ...]:
     """Names of cards that resemble a text, the most similar first."""
     import difflib  # only on the way to an error message

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from memlint.assess import DOES_NOT_FIT, FITS, UNKNOWN, Assessment, assess
-from memlint.facts import TrainingRun, fixed
+from memlint.assess import DOES_NOT_FIT, FITS, UNKNOWN, Assessment, assess, target
+from memlint.config import Settings
+from memlint.facts import Fact, Origin, TrainingRun, fixed
 from memlint.gpus import find
 from memlint.source import Span
 
@@ -68,6 +69,29 @@ def test_a_sharding_that_nothing_states(facts: dict[str, Any], verdict: str) -> 
     found = judged("a100-40gb", **{**FULL, "model.dtype": "float32", **facts})
     assert found.verdict == verdict
     assert ("how the job is sharded" in found.why_not) is (verdict == UNKNOWN)
+
+
+COLAB = Origin(Span("a.ipynb", 1), "the notebook's metadata")
+
+
+@pytest.mark.parametrize(
+    ("length", "gpu", "verdict"),
+    [
+        (512, "A100", FITS),  # on the one of 40 GB, hence on the other
+        (2048, "A100", UNKNOWN),
+        (2048, "A100 40GB", DOES_NOT_FIT),
+        (2048, "L4", DOES_NOT_FIT),  # which comes in one size
+        (65536, "A100", DOES_NOT_FIT),  # on either
+    ],
+)
+def test_a_card_that_a_file_names_without_its_size(length: int, gpu: str, verdict: str) -> None:
+    facts = {**LORA, "batch.sequence_length": length, "batch.micro_batch_size": 4}
+    known = {name: fixed(value) for name, value in facts.items()} | {"hardware.gpu": Fact(gpu, origin=(COLAB,))}
+    run = TrainingRun("a.ipynb", Span("a.ipynb", 1), known)
+    assert assess(run, target(run, Settings())).verdict == verdict
+    if gpu == "A100":  # somebody who writes it means the smaller one, as `memlint gpus` says
+        said = Settings(gpu="A100")
+        assert assess(run, target(run, said), said).verdict != UNKNOWN
 
 
 def test_samples_without_padding_take_their_own_lengths() -> None:

@@ -97,6 +97,15 @@ def test_a_pipe_is_not_waited_for(memlint: Memlint, tmp_path: Path) -> None:
     assert "train.py:1:1: not a regular file" in done.out
 
 
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f'cd "{gone}" && rmdir "{gone}" && exec "{sys.executable}" -m memlint check /dev/null'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert only_line(done.stderr) == "memlint: the folder that memlint was started in no longer exists"
+
+
 CELLS = {
     "all Python": ["from trl import SFTTrainer"],
     "a magic without its sign, alone in its cell": ["pip install trl", "from trl import SFTTrainer"],
