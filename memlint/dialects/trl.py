@@ -76,14 +76,17 @@ def _lengths(arguments: Arguments) -> Facts:
             )
         return facts
     null = next((n for n in ("max_length", "max_seq_length") if _is_null(arguments.native, n)), None)
-    length = arguments.given("max_length", "max_seq_length")
+    # `max_length` is no word of a version that has only `max_seq_length`
+    older = arguments.default("max_length") is MISSING and arguments.default("max_seq_length") is not MISSING
+    names = ("max_seq_length",) if older else ("max_length", "max_seq_length")
+    length = arguments.given(*names)
     if length is None and null is not None:
         reason = f"{null} is null: samples are not truncated"
         never = derive(lambda _: False, arguments.native[null])
         return {"batch.sequence_length": unknown(reason, _span(arguments, null)), "batch.truncation": never}
     if length is None:
         length = next(
-            (fact for fact in (arguments("max_length"), arguments("max_seq_length")) if fact.known and fact.value is not None),
+            (fact for fact in map(arguments, names) if fact.known and fact.value is not None),
             None,
         )
     if length is None:
@@ -212,9 +215,10 @@ def model_config(native: Native, versions: Versions | None = None) -> Facts:
     model = arguments.given("model_name_or_path")
     if model is not None:
         facts["model.id"] = derive(text, model)
-    asked = arguments.given("dtype", "torch_dtype")
-    if asked is None and not any(_is_null(native, name) for name in ("dtype", "torch_dtype")):
-        asked = next((f for f in (arguments("dtype"), arguments("torch_dtype")) if f.known and f.value is not None), None)
+    names = ("torch_dtype",) if arguments.default("dtype") is MISSING else ("dtype", "torch_dtype")
+    asked = arguments.given(*names)
+    if asked is None and not any(_is_null(native, name) for name in names):
+        asked = next((f for f in map(arguments, names) if f.known and f.value is not None), None)
     facts["model.dtype"] = load_dtype(asked, versions)
     attention = arguments.given("attn_implementation")
     if attention is not None:

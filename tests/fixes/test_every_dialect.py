@@ -286,3 +286,23 @@ def test_what_can_be_written_is_written_right_and_the_rest_is_explained(dialect:
     explained = {change for name, change, _ in unsaid() if name == dialect}
     assert written & explained == set(), "can be written after all"
     assert set(CHANGES) - written - explained == set(), "can be said neither here nor explained"
+
+
+@pytest.mark.parametrize(
+    ("pins", "changes", "line"),
+    [
+        # trl.ModelConfig: `torch_dtype` until 0.26, `dtype` from 0.23 on; SFTConfig: `max_seq_length` until 0.15, then `max_length`
+        ("trl==0.11.4\n", {"model.dtype": "bfloat16"}, "torch_dtype: bfloat16"),
+        ("trl==1.16.0\n", {"model.dtype": "bfloat16"}, "dtype: bfloat16"),
+        ("trl==0.11.4\n", {"batch.sequence_length": 1024}, "max_seq_length: 1024"),
+        ("trl==1.16.0\n", {"batch.sequence_length": 1024}, "max_length: 1024"),
+    ],
+)
+def test_a_new_key_has_the_name_of_the_version_in_force(tmp_path: Path, pins: str, changes: dict[str, Any], line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(pins)
+    path = tmp_path / "sft.yaml"
+    path.write_text("model_name_or_path: a/b\ndataset_name: d\nper_device_train_batch_size: 2\npacking: true\nuse_peft: true\n")
+    project = Project.around(str(path))
+    fixed = fix_edits(extract(str(path), project).runs[0], changes, project)
+    assert fixed is not None
+    assert fixed.after[str(path)].text == path.read_text() + line + "\n"
