@@ -294,8 +294,8 @@ def test_what_can_be_written_is_written_right_and_the_rest_is_explained(dialect:
         # trl.ModelConfig: `torch_dtype` until 0.26, `dtype` from 0.23 on; SFTConfig: `max_seq_length` until 0.15, then `max_length`
         ("trl==0.11.4\n", {"model.dtype": "bfloat16"}, "torch_dtype: bfloat16"),
         ("trl==1.16.0\n", {"model.dtype": "bfloat16"}, "dtype: bfloat16"),
-        ("trl==0.11.4\n", {"batch.sequence_length": 1024}, "max_seq_length: 1024"),
-        ("trl==1.16.0\n", {"batch.sequence_length": 1024}, "max_length: 1024"),
+        ("trl==0.11.4\n", {"batch.sequence_length": 512}, "max_seq_length: 512"),
+        ("trl==1.16.0\n", {"batch.sequence_length": 512}, "max_length: 512"),
     ],
 )
 def test_a_new_key_has_the_name_of_the_version_in_force(tmp_path: Path, pins: str, changes: dict[str, Any], line: str) -> None:
