@@ -116,15 +116,14 @@ def fourier(m: Machine, x: Tensor) -> Tensor:
     m.transient(numel, COMPLEX)
     del complex_input
 
-    def rule(g: Tensor) -> Grads:
-        filled = m.new(numel, COMPLEX)
-        del g
+    def transform(g: Tensor) -> Grads:
         grad = m.new(numel, COMPLEX)
         m.transient(numel, COMPLEX)
-        del filled
         return (Tensor(grad.storage, numel, itemsize),)
 
-    return m.tape.record(Tensor(transformed.storage, numel, itemsize), (x,), rule)
+    transformed = m.tape.record(transformed, (x,), transform)
+    real = Tensor(transformed.storage, numel, itemsize)
+    return m.tape.record(real, (transformed,), lambda g: (m.new(numel, COMPLEX),))
 
 
 def filled(m: Machine, values: Tensor, index: Tensor, numel: int) -> Tensor:

@@ -74,14 +74,12 @@ def waveft(site: Site) -> Forward:
     def restored(m: Machine, dense: Tensor) -> Tensor:
         """`waverec2d`: the filters (4 x taps x taps) are trained through, the stacked quarters are kept for that."""
         filters = m.new(4 * taps * taps, FP32)
-        quarters = algebra.stacked(m, dense)
-        out = m.new(whole, FP32)
-        few = quarters.numel
-
-        def rule(g: Tensor) -> Grads:
-            return (m.new(few, FP32),)
-
-        out = m.tape.record(out, (quarters,), rule, (quarters.storage, filters.storage))
+        wide = algebra.stacked(m, dense)
+        quarters = ops.autocast(m, wide)
+        itemsize, few = quarters.itemsize, quarters.numel
+        out = m.new(whole, itemsize)
+        out = m.tape.record(out, (quarters,), lambda g: (m.new(few, itemsize),), (quarters.storage, filters.storage))
+        del wide
         return ops.narrow(m, out, site.elements) if rim else out
 
     return _changed(site, change)

@@ -18,7 +18,7 @@ def adamss(site: Site) -> Forward:
     layer, rank, own = site.layer, site.rank(100), site.layer.weight.itemsize
     clusters, small = int(site.option("num_subspaces", 5)), int(site.option("subspace_rank", 1))
     fin = layer.fin + (1 if layer.bias is not None else 0)
-    directions = site.buffer(rank * fin, own)
+    directions = site.buffer(rank * fin, site.builder.setup.adapter_itemsize)
     sizes = [layer.fout // clusters + (i < layer.fout % clusters) for i in range(clusters)]
     pairs = [
         (site.parameter(f"adamss_A.{i}", small, rank), site.parameter(f"adamss_B.{i}", size, small))
