@@ -215,20 +215,6 @@ def scatter_add(m: Machine, x: Tensor, index: Tensor, values: Tensor) -> Tensor:
     return m.tape.record(out, (x, values), lambda g: (alias(g) if need else None, m.new(few, itemsize)), (index.storage,))
 
 
-def stacked(m: Machine, x: Tensor) -> Tensor:
-    """`torch.stack` of the four quarters of x: backward writes each piece of the gradient into zeros as large as x and adds them up."""
-    out = m.new(x.numel, x.itemsize)
-    numel, itemsize = x.numel, x.itemsize
-
-    def rule(g: Tensor) -> Grads:
-        total = m.new(numel, itemsize)
-        for _ in range(3):
-            m.transient(numel, itemsize)
-        return (total,)
-
-    return m.tape.record(out, (x,), rule)
-
-
 def top(m: Machine, x: Tensor, numel: int) -> tuple[Tensor, Tensor]:
     """`x.topk(k)`, values and indices: keeps the indices; backward scatters into zeros."""
     out, index = m.new(numel, x.itemsize), m.new(numel, INT64)

@@ -68,6 +68,9 @@ class Ledger(TorchDispatchMode):
         if func is torch.ops.aten._scaled_dot_product_flash_attention_backward.default:
             produced = sum(rounded(t.untyped_storage().nbytes()) for t in out)
             self.peak = max(self.peak, self.live + produced + _flash_workspace(args[1], args[2]))
+        if func is torch.ops.aten._fft_c2c.default and len(args[1]) > 1:
+            # cuFFT's buffer, which PyTorch allocates (native/cuda/SpectralOps.cpp), as large as the data in two dimensions
+            self.peak = max(self.peak, self.live + 2 * rounded(out.untyped_storage().nbytes()))
         for leaf in tree_leaves(out):
             if isinstance(leaf, torch.Tensor) and leaf.device.type == "cuda":
                 self._see(leaf, func, args)

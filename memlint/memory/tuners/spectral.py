@@ -74,7 +74,8 @@ def waveft(site: Site) -> Forward:
     def restored(m: Machine, dense: Tensor) -> Tensor:
         """`waverec2d`: the filters (4 x taps x taps) are trained through, the stacked quarters are kept for that."""
         filters = m.new(4 * taps * taps, FP32)
-        wide = algebra.stacked(m, dense)
+        half, quarter = dense.numel // 2, dense.numel // 4
+        wide = ops.concat(m, tuple(ops.narrow(m, ops.narrow(m, dense, half), quarter) for _ in range(4)))
         quarters = ops.autocast(m, wide)
         itemsize, few = quarters.itemsize, quarters.numel
         out = m.new(whole, itemsize)
