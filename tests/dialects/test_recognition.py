@@ -95,6 +95,23 @@ OTHERS = {
     "model card metadata": "base_model: a/b\nlicense: mit\ntags: [lora]\n",
     "dataset list": "- model_name_or_path: a/b\n  per_device_train_batch_size: 8\n",
     "scalar": "just model_name_or_path text\n",
+    "mkdocs": "site_name: Axolotl\ntheme: {name: material}\nnav:\n  - base_model: index.md\n  - micro_batch_size: x.md\n",
+    "conda environment": "name: train\nchannels: [conda-forge]\ndependencies:\n  - pip:\n    - deepspeed\n    - transformers==4.46.3\n",
+    "dependabot": "version: 2\nupdates:\n  - package-ecosystem: pip\n    directory: /train_batch_size\n",
+    "argo workflow": (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nspec:\n  arguments:\n    parameters:\n"
+        "      - {name: model_name_or_path, value: a/b}\n      - {name: max_seq_length, value: '4096'}\n"
+    ),
+    "config map": 'apiVersion: v1\nkind: ConfigMap\ndata:\n  ds.json: \'{"zero_optimization": {"stage": 3}}\'\n',
+    "openapi": "openapi: 3.0.0\npaths: {/train: {post: {parameters: [{name: per_device_train_batch_size, in: query}]}}}\n",
+    "evaluation harness": "model: hf\nmodel_args: {pretrained: a/b, dtype: bfloat16}\ntasks: [mmlu]\nbatch_size: 8\ntrain_batch_size: 1\n",
+    "wandb sweep": (
+        "program: train.py\nmethod: bayes\nparameters:\n  micro_batch_size: {values: [1, 2]}\n  base_model: {value: a/b}\n"
+    ),
+    "hydra group": "# @package _group_\nmicro_batch_size: 4\nseq_length: 2048\n",
+    "quantisation recipe": "quant_stage:\n  quant_modifiers:\n    GPTQModifier: {scheme: W4A16}\nmodel_name_or_path: a/b\n",
+    "tensor parallel overlap": "qkv_fprop: {tp_size: 4, num_sm: 4}\nmicro_batch_size: 1\nseq_length: 2048\n",
+    "Megatron-LM generation": "MODEL_ARGS:\n  --num-layers: 12\n  --micro-batch-size: 1\n  --num-tokens-to-generate: 20\n",
 }
 
 
@@ -110,6 +127,12 @@ OTHER_JSON = {
     "tokenizer_config.json": '{"model_max_length": 4096, "tokenizer_class": "x", "torch_dtype": null}',
     "trainer_state.json": '{"train_batch_size": 8, "global_step": 10, "log_history": []}',
     "data.json": '[{"instruction": "base_model"}]',
+    "tsconfig.json": '{"compilerOptions": {"target": "es2022"}, "include": ["train_batch_size"]}',
+    "kernel-metadata.json": '{"id": "me/train", "kernel_type": "notebook", "enable_gpu": true, "model_sources": ["torch_dtype/llama"]}',
+    "dataset-metadata.json": '{"title": "max_seq_length", "id": "me/data", "licenses": [{"name": "CC0-1.0"}]}',
+    "devcontainer.json": '{"image": "x", "postCreateCommand": "pip install deepspeed zero_optimization"}',
+    "training_args_dump.json": '{"global_step": 1, "steps_per_print": 10}',
+    "package-lock.json": '{"lockfileVersion": 3, "packages": {"node_modules/x": {"name": "model_name_or_path"}}}',
 }
 
 
