@@ -35,6 +35,7 @@ _OPTIMIZERS = {
     "cpulion": "deepspeed_cpu_lion", "adagrad": "adagrad", "sgd": "sgd", "muon": "muon", "adafactor": "adafactor",
 }  # fmt: skip
 
+_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "bfp16": "bfloat16", "bfloat16": "bfloat16", "float32": "float32"}
 _BUCKETS = {
     "parallel.reduce_bucket_size": ("reduce_bucket_size", 500_000_000),
     "parallel.allgather_bucket_size": ("allgather_bucket_size", 500_000_000),
@@ -113,6 +114,9 @@ def engine_facts(native: Native, versions: Versions | None = None) -> Facts:
     if optimizer is not None:
         # with an offloaded optimizer the engine takes its CPU Adam for `Adam`: parallel.offload_optimizer says so
         result["optimizer.name"] = derive(lambda name: _OPTIMIZERS.get(str(name).lower(), str(name).lower()), optimizer)
+    accumulated = _explicit(native, "data_types.grad_accum_dtype")
+    if accumulated is not None:  # default: the weights' own (`runtime/engine.py`, `get_data_types`)
+        result["optimizer.grad_dtype"] = derive(lambda name: _DTYPES[text(name).lower()], accumulated)
     ranks = _explicit(native, "sequence_parallel_size")
     if ranks is not None:  # Ulysses (`runtime/config.py`)
         result |= {"parallel.context": derive(integer, ranks), "parallel.context_comm": derive(lambda _: "a2a", ranks)}
@@ -148,7 +152,7 @@ def plugin_facts(config: Native, training: Facts, versions: Versions) -> tuple[F
                 )
                 problems.append(Problem("deepspeed-arguments-mismatch", message, span, (other,) if other else ()))
             added[key] = in_file
-    for key in ("optimizer.name", "batch.global_batch_size"):
+    for key in ("optimizer.name", "optimizer.grad_dtype", "batch.global_batch_size"):
         if key in engine:
             added[key] = engine[key]
     if "checkpointing.offload" in engine:

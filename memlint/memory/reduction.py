@@ -25,9 +25,13 @@ def gradient_buffers(m: Machine, setup: Setup, parameters: list[Parameter]) -> l
         return _buckets(m, setup, trained)
     if sharding.strategy == "zero3":
         return _partitions(m, setup, parameters, trained)
+    size = setup.grad_itemsize
     if sharding.strategy == "zero2":
         for parameter in trained:
-            on_grad(parameter, lambda p: share_of(m, p, 0 if sharding.offload_optimizer else sharding.share(p.numel), p.itemsize))
+            on_grad(parameter, lambda p: share_of(m, p, 0 if sharding.offload_optimizer else sharding.share(p.numel), size or p.itemsize))
+    elif sharding.strategy == "zero1" and size:  # whole gradients in the dtype they are accumulated in (`param.grad_accum`)
+        for parameter in trained:
+            on_grad(parameter, lambda p: share_of(m, p, p.numel, size))
     return []
 
 

@@ -45,6 +45,8 @@ class Sharding(NamedTuple):
     compute_itemsize: int = 0
     """dtype in which gathered weights are used; 0: the dtype they are stored in."""
     reduce_itemsize: int = 0
+    limits_gathers: bool = True
+    """FSDP1's rate limiter is on (`limit_all_gathers`)."""
     ahead: int = 0
     """Units gathered ahead of the one at work."""
     reduce_bucket: int = 0
@@ -167,6 +169,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         reshards=bool(value("parallel.reshard_after_forward", value("parallel.fsdp_sharding") not in KEPT)),
         compute_itemsize=compute,
         reduce_itemsize=reduce,
+        limits_gathers=value("parallel.limit_all_gathers") is not False,
         ahead=_ahead(run, strategy),
         reduce_bucket=_elements(run, "reduce_bucket_size", DEFAULT_BUCKET),
         overlap=bool(value("parallel.overlap_comm", strategy == "zero3")),

@@ -305,7 +305,8 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
 
     FSDP1's rate limiter lets two all-gathers be under way before the computation has released what the one before used
     (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them. DeepSpeed gathers and
-    copies on a stream of its own and lets two modules' fetches be under way (`__max_ongoing_fetch_events`).
+    copies on a stream of its own and lets two modules' fetches be under way (`__max_ongoing_fetch_events`). Without the limiter the host
+    runs ahead, at most through all units.
     """
     sharding = setup.sharding
     if not sharding.shards_weights and sharding.strategy not in ("fsdp1", "zero3"):
@@ -333,7 +334,7 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
             if parameter.node is not None:
                 on_grad(parameter, units.reduced)
     if sharding.strategy == "fsdp1":
-        m.ledger.lag = 1 if sharding.leaves_wrapped else 2
+        m.ledger.lag = (1 if sharding.leaves_wrapped else 2) if sharding.limits_gathers else setup.layers
     elif sharding.strategy == "zero3":
         m.ledger.lag = 1
     return units

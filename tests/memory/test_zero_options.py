@@ -76,3 +76,21 @@ def test_nvme_needs_buffers_in_host_memory_only() -> None:
     kept = 8 * (4 * 4 * partition + 2 * partition)
     assert nvme.expected - 8 * (3 << 30) == pytest.approx(max(kept, 8 * 5e9), rel=0.01)
     assert cpu.expected - 8 * (3 << 30) == pytest.approx(max(16 * LLAMA_2_7B / 2, 8 * 5e9), rel=0.01)
+
+
+def test_gradients_are_held_in_the_dtype_they_are_accumulated_in() -> None:
+    """`data_types.grad_accum_dtype`: float32 instead of bfloat16, whole under stage 1, the partition under stages 2 and 3."""
+    for stage, held in (("zero1", LLAMA_2_7B), ("zero2", LLAMA_2_7B / 16), ("zero3", LLAMA_2_7B / 16)):
+        plain, wide = (
+            peak(estimated(ZERO3 | {"parallel.strategy": stage, **more}), "optimizer_step")["gradients"]
+            for more in ({}, {"optimizer.grad_dtype": "float32"})
+        )
+        assert wide - plain == pytest.approx(2 * held, rel=0.001)
+
+
+def test_without_the_rate_limiter_gathers_pile_up() -> None:
+    """torch's FSDP1 with `limit_all_gathers=False`: the reserve has room for every unit of a forward pass, what is allocated stays."""
+    fsdp = FULL | {"parallel.strategy": "fsdp1", "framework.name": "pytorch"}
+    limited, free = (estimated(fsdp | {"parallel.limit_all_gathers": on}) for on in (True, False))
+    assert free.allocated.expected == limited.allocated.expected
+    assert free.reserved.expected - limited.reserved.expected >= 20 * 2 * LAYER
