@@ -48,6 +48,13 @@ def wrapping_facts(model: Instance) -> dict[str, Fact]:
         named = plain(sharding)
         if named.known:
             facts["parallel.fsdp_sharding"] = Fact(str(named.value).rpartition(".")[2].lower(), named.status, named.origin)
+    prefetch = kwargs.get("backward_prefetch")
+    if prefetch is not None and plain(prefetch).known:
+        named = plain(prefetch)
+        facts["parallel.backward_prefetch"] = named.with_value(str(named.value).rpartition(".")[2].lower())
+    for name in ("limit_all_gathers", "use_orig_params"):
+        if name in kwargs:
+            facts[f"parallel.{name}"] = plain(kwargs[name])
     mixed = kwargs.get("mixed_precision") or kwargs.get("mp_policy")
     facts |= mixed_precision(mixed, span)
     return facts

@@ -668,3 +668,20 @@ def test_a_parallelism_config_of_an_accelerator_or_of_training_arguments() -> No
     degrees = ("parallel.data_shard", "parallel.tensor", "parallel.context", "parallel.tensor_plan", "parallel.context_comm")
     assert [run.value(key) for key in degrees] == [2, 2, 4, "auto", None]
     assert [only_run(HEAD + ULYSSES).value(key) for key in degrees] == [None, None, 4, None, "a2a"]
+
+
+WRAPPED = """
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel as FSDP
+model = FSDP(AutoModelForCausalLM.from_pretrained("gpt2"), backward_prefetch=BackwardPrefetch.BACKWARD_POST,
+             limit_all_gathers=False, use_orig_params=True)
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in DataLoader(data, batch_size=1):
+    model(**batch).loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_wrapped_model_says_about_gathering() -> None:
+    run = only_run(HEAD + WRAPPED)
+    keys = ("parallel.strategy", "parallel.backward_prefetch", "parallel.limit_all_gathers", "parallel.use_orig_params")
+    assert [run.value(key) for key in keys] == ["fsdp1", "backward_post", False, True]
