@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 
 from memlint.comments import ORIGIN
@@ -12,7 +11,7 @@ from memlint.facts import Fact, TrainingRun, fixed
 from memlint.gpus import Gpu, all_gpus, find, sizes
 from memlint.memory import CannotEstimate, Estimate, Interval, NoPage
 from memlint.models import Architecture, Lookup, lookup
-from memlint.models.lookup import HUB_ID
+from memlint.models.lookup import is_hub_id
 from memlint.source import Kind, kind_of
 from memlint.typed import Any, NamedTuple
 
@@ -325,6 +324,6 @@ def _unknown_model(run: TrainingRun, found: Lookup) -> str:
         reason = run.fact("model.id").reason
         return f"the model is not known: {reason}; say it with --set model.id=... or [tool.memlint.set]"
     close = f" (did you mean {', '.join(found.suggestions[:3])}?)" if found.suggestions else ""
-    fetch = f"`memlint models add {name}` fetches its config.json, or " if re.fullmatch(HUB_ID, str(name)) else ""
+    fetch = f"`memlint models add {name}` fetches its config.json, or " if is_hub_id(str(name)) else ""
     advice = f"{fetch}point [tool.memlint.models] at one or at an id of the same shape"
     return f"model {name!r} is not in the catalogue{close}; {advice}"

@@ -12,6 +12,7 @@ from memlint.config import Configs
 from memlint.config_file import ConfigError
 from memlint.models import Lookup, lookup
 from memlint.models.describe import describe, document, matching
+from memlint.models.lookup import is_hub_id
 from memlint.report.text import plain
 
 
@@ -67,7 +68,8 @@ def show(name: str, known: Lookup, form: str = "full") -> None:
     shape = known.architecture
     if shape is None:
         close = f"; did you mean {', '.join(known.suggestions[:3])}?" if known.suggestions else ""
-        raise Failure(f"no model matches {name!r}{close}")
+        fetch = f"; `memlint models add {name}` fetches its config.json" if is_hub_id(name) else ""
+        raise Failure(f"no model matches {name!r}{close}{fetch}")
     if form == "json":
         sys.stdout.write(json.dumps(document(known), indent=2, default=str) + "\n")
         return

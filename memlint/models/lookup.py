@@ -265,6 +265,11 @@ def _last(model_id: str) -> str:
     return model_id.rstrip("/").rpartition("/")[2]
 
 
+def is_hub_id(name: str) -> bool:
+    """Whether a name may be that of a repository on the hub with its owner."""
+    return re.fullmatch(HUB_ID, name) is not None
+
+
 def _tell(model_id: str) -> tuple[str, ...]:
-    first = TELL_HUB if re.fullmatch(HUB_ID, model_id) else TELL_LOCAL
+    first = TELL_HUB if is_hub_id(model_id) else TELL_LOCAL
     return tuple(text.replace("{id}", model_id) for text in (first, *TELL))
