@@ -123,9 +123,8 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
     m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
     # What a later pipeline stage receives needs a gradient, too.
-    m.input_grads = setup.stage == "last" or bool(
-        setup.adapter and (setup.checkpointing != "none" or setup.adapter in INPUT_SIDE)
-    )
+    hooked = setup.checkpointing != "none" and bool(setup.adapter or setup.stack.hooks_embeddings)
+    m.input_grads = setup.stage == "last" or hooked or setup.adapter in INPUT_SIDE
     return m
 
 

@@ -49,6 +49,9 @@ class Stack(NamedTuple):
     uses_accelerate: bool
     pads: bool
     """The loop pads a batch to its longest sample and passes an attention mask."""
+    hooks_embeddings: bool
+    """Checkpointing makes the results of all input embeddings need a gradient, frozen towers' too, and not only under an adapter:
+    transformers 5 (`modeling_utils.py`, `activation_checkpointing_enable`, "needs_embedding_grads")."""
     names_embedding: bool
     """The models are those of transformers, where a local variable holds the embedding's result until the stack has run."""
     eager_only: frozenset[str]
@@ -112,6 +115,7 @@ def stack_of(run: TrainingRun) -> Stack:
         keeps_outputs=name in OWN_LOOPS or (transformers < (4, 36) and name not in ("litgpt", "fsdp_qlora")),
         uses_accelerate=name in ACCELERATE_TRAINERS and transformers >= (4, 30),
         pads=name not in (*OWN_MODELS, "fsdp_qlora"),
+        hooks_embeddings=transformers >= (5, 0) and name not in OWN_MODELS,
         names_embedding=name not in OWN_MODELS,
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
