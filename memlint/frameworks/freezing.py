@@ -1,14 +1,16 @@
 """Which parameters of a model are trained, from loops and calls that set `requires_grad`.
 
 A model's slot `.trainable` holds what is known: nothing there (all are trained), a list of the names that are trained, or unknown.
+The towers of a vision-language model that are frozen whole have slots of their own, for their facts are `vision.*`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from memlint.facts import Fact, Status, fixed, unknown
-from memlint.frameworks.models import is_model, models_in
+from memlint.frameworks.models import VISION_LANGUAGE, is_model, models_in
 from memlint.frameworks.native import place
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.values import Array, Instance, Opaque, possible
@@ -81,6 +83,11 @@ def _mark(machine: Machine, part: _Place, value: Fact) -> None:
     listed = held.value.items if isinstance(held, Fact) and isinstance(held.value, Array) else None
     certain = not machine.conditions and not machine.left_early() and value.known and isinstance(value.value, bool)
     patterns = None if machine.conditions or machine.left_early() else _patterns(value)
+    towers = _towers(machine, part) if held is None and value.known and value.value is False else ()
+    if towers:
+        for key in towers:
+            machine.write(part.model, f".part:{key}", fixed(False, span))
+        return
     if patterns is not None and not part.path and part.whole:
         _write(machine, part.model, fixed(Array([fixed(text, span) for text in patterns]), span))
     elif (value.known and value.value is True and held is None) or (value.known and value.value is False and listed == ()):
@@ -97,6 +104,29 @@ def _mark(machine: Machine, part: _Place, value: Fact) -> None:
         _write(machine, part.model, fixed(Array((*listed, fixed(part.path, span))), span))
     else:
         _write(machine, part.model, unknown(f"some parameters of `{part.path or 'the model'}` are released", span))
+
+
+_TOWERS: dict[str, tuple[str, ...]] = {
+    "vision_tower": ("vision.trainable",), "vision_model": ("vision.trainable",), "vision_encoder": ("vision.trainable",),
+    "visual": ("vision.trainable", "vision.aligner_trainable"), "multi_modal_projector": ("vision.aligner_trainable",),
+    "mm_projector": ("vision.aligner_trainable",), "connector": ("vision.aligner_trainable",),
+    "merger": ("vision.aligner_trainable",), "language_model": ("vision.llm_trainable",),
+}  # fmt: skip
+"""Parts of vision-language models as transformers 5.24 names them (Qwen's `visual` holds its merger), and the facts about them."""
+
+
+def _towers(machine: Machine, part: _Place) -> tuple[str, ...]:
+    """The parts of a vision-language model that are frozen: by the attribute, or by their name in the parameters' names."""
+    if not re.search(f"{VISION_LANGUAGE}|ImageTextToText|Vision2Seq", str(part.model.slots[".class"])) or not part.whole:
+        return ()
+    names: list[str] | None = [part.path.rpartition(".")[2]]
+    if machine.conditions:
+        inner = machine.conditions_of_round() if machine.loops else ()
+        names = _patterns(inner[0]) if len(inner) == len(machine.conditions) == 1 and not part.path else None
+    elif machine.left_early():
+        names = None
+    found = [_TOWERS.get(name.strip(".").rpartition(".")[2], ()) for name in names or ()]
+    return tuple(key for keys in found for key in keys) if found and all(found) else ()
 
 
 def _write(machine: Machine, model: Instance, state: Fact | None) -> None:
@@ -144,7 +174,8 @@ def trainable_modules(model: Instance) -> dict[str, Fact]:
     """`trainable.modules`, where the script freezes a part of the model that no adapter freezes anyway."""
     state = model.slots.get(".trainable")
     if not isinstance(state, Fact):
-        return {}
+        parts = {str(k).removeprefix(".part:"): f for k, f in model.slots.items() if str(k).startswith(".part:")}
+        return {key: Fact(False, Status.FIXED, fact.origin) for key, fact in parts.items()}
     if not state.known:
         reason = state.reason or "which parameters are trained depends on a condition"
         return {"trainable.modules": unknown(reason, place(state))}

@@ -184,12 +184,14 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
     return facts, sites
 
 
+VISION_LANGUAGE = "VL|Llava|PaliGemma|Idefics|Mllama|Gemma3|Gemma4|SmolVLM|InternVL|Mistral3|Pixtral|Florence"
+"""Classes of models that read images beside text."""
+
+
 def _objective(head: str) -> str | None:
     if head.endswith("PreTrainedModel"):
         return None  # the base of a class written in the script, whose head is its own
-    if re.search(
-        r"VL|Llava|PaliGemma|Idefics|Mllama|Gemma3|Gemma4|SmolVLM|InternVL|Mistral3|Pixtral|Florence|Qwen2_5|Qwen3_5", head
-    ):
+    if re.search(rf"{VISION_LANGUAGE}|Qwen2_5|Qwen3_5", head):
         return "causal_lm"
     if re.search(r"Whisper|SpeechT5|Speech2Text|SeamlessM4T", head):
         return "speech_seq2seq"
