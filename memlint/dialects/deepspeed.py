@@ -250,6 +250,9 @@ def _zero(native: Native, stage: Fact, note: str) -> Facts:
             result[key] = default(value, note)
         elif not (fact.known and fact.value == "auto"):
             result[key] = derive(number, fact)
+        elif name == "reduce_bucket_size":
+            # transformers 5.24.0 integrations/deepspeed.py, `trainer_config_finalize`: the square of the hidden size
+            result["parallel.bucket_of_width"] = fact.with_value(True)
     for key, name, convert in _OPTIONS:
         option = _explicit(native, f"zero_optimization.{name}")
         if option is not None:

@@ -184,6 +184,7 @@ def _keys() -> dict[str, Key]:
         ("parallel.use_orig_params", "bool", "FSDP1 use_orig_params"),
         ("parallel.wrap_trainable_leaves", "bool", "each trainable leaf is its own FSDP unit"),
         ("parallel.reduce_bucket_size", "number", "DeepSpeed reduce bucket, elements"),
+        ("parallel.bucket_of_width", "bool", "the reduce bucket is left to HF: the square of the model's width"),
         ("parallel.allgather_bucket_size", "number", "DeepSpeed all-gather bucket, elements"),
         ("parallel.overlap_comm", "bool", "DeepSpeed overlaps reduction with backward (second bucket)"),
         ("parallel.contiguous_gradients", "bool", "DeepSpeed copies gradients to a contiguous buffer"),

@@ -8,7 +8,9 @@ import pytest
 
 from memlint.dialects import accelerate, bitsandbytes, deepspeed, from_pretrained, hf_arguments, peft, trl
 from memlint.dialects.settle import settle
-from memlint.facts import Fact, choices, fixed, unknown
+from memlint.facts import Fact, TrainingRun, choices, fixed, unknown
+from memlint.memory.setup import setup_of
+from memlint.models import lookup
 from memlint.source import Span
 from memlint.versions import Pin, Versions
 
@@ -365,3 +367,14 @@ def test_a_quantized_checkpoint_says_so_in_its_name() -> None:
     kept = settle({"model.id": fixed("x/y-AWQ"), "quantization.method": fixed("bnb_8bit")})
     assert kept["quantization.method"].value == "bnb_8bit"
     assert "quantization.method" not in settle({"model.id": fixed("meta-llama/Llama-3-8B")})
+
+
+def test_a_reduce_bucket_that_is_left_to_the_trainer_is_the_square_of_the_width() -> None:
+    """transformers 5.24.0 integrations/deepspeed.py: `fill_only("zero_optimization.reduce_bucket_size", hidden_size * hidden_size)`."""
+    facts = deepspeed.engine_facts({"zero_optimization.stage": fixed(2), "zero_optimization.reduce_bucket_size": fixed("auto")})
+    assert "parallel.reduce_bucket_size" not in facts
+    architecture = lookup("meta-llama/Llama-3.1-8B").architecture
+    assert architecture is not None
+    facts |= {"parallel.gpus": fixed(8), "precision": fixed("bf16-mixed"), "batch.sequence_length": fixed(512)}
+    run = TrainingRun(path="c.json", span=Span("c.json", 1, 1, 1, 1), facts=facts)
+    assert setup_of(run, architecture, None, []).sharding.reduce_bucket == 4096 * 4096
