@@ -375,6 +375,7 @@ def test_a_reduce_bucket_that_is_left_to_the_trainer_is_the_square_of_the_width(
     assert "parallel.reduce_bucket_size" not in facts
     architecture = lookup("meta-llama/Llama-3.1-8B").architecture
     assert architecture is not None
-    facts |= {"parallel.gpus": fixed(8), "precision": fixed("bf16-mixed"), "batch.sequence_length": fixed(512)}
+    facts |= {"parallel.gpus": fixed(8), "precision": fixed("bf16-mixed"), "batch.sequence_length": fixed(512),
+              "batch.micro_batch_size": fixed(1), "model.dtype": fixed("bfloat16")}  # fmt: skip
     run = TrainingRun(path="c.json", span=Span("c.json", 1, 1, 1, 1), facts=facts)
     assert setup_of(run, architecture, None, []).sharding.reduce_bucket == 4096 * 4096
