@@ -249,7 +249,7 @@ def shira(site: Site) -> Forward:
 
     def added(m: Machine, weight: Tensor) -> Tensor:
         scaled = ops.scale(m, values)
-        index = m.new(2 * places.numel // 2, INT64)
+        index = m.new(places.numel, INT64)
         if weight.itemsize != scaled.itemsize:
             wide = m.new(weight.numel, FP32)
             copy = m.new(weight.numel, FP32)
@@ -262,7 +262,7 @@ def shira(site: Site) -> Forward:
             del wide
             return (grad,)
 
-        return m.tape.record(Tensor(weight.storage, size, weight.itemsize), (scaled,), rule, (index.storage,))
+        return m.tape.record(Tensor(weight.storage, size, weight.itemsize), (scaled,), rule, (index.storage, scaled.storage))
 
     def forward(m: Machine, x: Tensor) -> Tensor:
         weight = m.new(site.elements, unpacked(m, layer).itemsize)
