@@ -1,4 +1,4 @@
-"""Matrix functions that parameter-efficient layers are made of, beside the operations of `memlint.memory.ops`.
+"""Matrix functions that parameter-efficient layers and mixtures of experts use, beside the operations of `memlint.memory.ops`.
 
 As there: saved tensors and gradient formulas of torch 2.13 (`tools/autograd/derivatives.yaml`, `FunctionsManual.cpp`).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from memlint.memory.autograd import alias
 from memlint.memory.machine import Machine
-from memlint.memory.ops import reduced
+from memlint.memory.ops import cast, reduced
 from memlint.memory.tensor import FP32, INT64, Grads, Tensor
 
 COMPLEX = 8
@@ -23,6 +23,20 @@ def add_into(m: Machine, a: Tensor, b: Tensor) -> Tensor:
         return alias(reduced(m, g, na, ia)) if need_a else None, alias(reduced(m, g, nb, ib)) if need_b else None
 
     return m.tape.record(Tensor(a.storage, na, ia), (a, b), rule)
+
+
+def grouped_mm(m: Machine, x: Tensor, weight: Tensor, offsets: Tensor, out_numel: int) -> Tensor:
+    """`F.grouped_mm(x, weight, offs)`: as `mm` with one weight per group of rows. Autocast does not know it."""
+    x = cast(m, x, weight.itemsize)
+    out = m.new(out_numel, weight.itemsize)
+    need_x, need_w = x.node is not None, weight.node is not None
+    nx, nw, itemsize = x.numel, weight.numel, weight.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
+
+    saved = (weight.storage if need_x else None, x.storage if need_w else None, offsets.storage)
+    return m.tape.record(out, (x, weight), rule, saved)
 
 
 def norm(m: Machine, x: Tensor, numel: int) -> Tensor:

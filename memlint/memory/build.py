@@ -134,9 +134,9 @@ class Builder:
             layer.quantised = Quantised(setup.quantization, setup.compute_itemsize)
         if bias:
             layer.bias = self.vector(f"{name}.bias", fout)
-        if setup.adapter and not self.frozen and name not in self.translated and self.targets(name, head):
-            if setup.adapter not in BESIDE:
-                self._adapt(layer, copies)
+        adapts = setup.adapter and setup.adapter not in BESIDE and not self.frozen and name not in self.translated
+        if adapts and self.targets(name, head):
+            self._adapt(layer, copies)
         return layer
 
     def stack(self, name: str, count: int, fin: int, fout: int, listed: tuple[str, ...], kind: str = "experts") -> Stack:

@@ -176,9 +176,7 @@ def rms_statistics(m: Machine, x: Tensor, width: int) -> Tensor:
     return small(m, shift(m, variance))
 
 
-def layer_norm(
-    m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None, width: int, groups: int = 0
-) -> Tensor:
+def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None, width: int, groups: int = 0) -> Tensor:
     """`F.layer_norm`: keeps input, mean and rstd. Autocast runs it in float32 and keeps its casts of weight and bias.
 
     `F.group_norm` is the same but for the number of its statistics, one for each of `groups`.
@@ -247,20 +245,6 @@ def matmul(m: Machine, a: Tensor, b: Tensor, out_numel: int) -> Tensor:
 
     saved = (b.storage if need_a else None, a.storage if need_b else None)
     return m.tape.record(out, (a, b), rule, saved)
-
-
-def grouped_mm(m: Machine, x: Tensor, weight: Tensor, offsets: Tensor, out_numel: int) -> Tensor:
-    """`F.grouped_mm(x, weight, offs)`: as `mm` with one weight per group of rows. Autocast does not know it."""
-    x = cast(m, x, weight.itemsize)
-    out = m.new(out_numel, weight.itemsize)
-    need_x, need_w = x.node is not None, weight.node is not None
-    nx, nw, itemsize = x.numel, weight.numel, weight.itemsize
-
-    def rule(g: Tensor) -> Grads:
-        return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
-
-    saved = (weight.storage if need_x else None, x.storage if need_w else None, offsets.storage)
-    return m.tape.record(out, (x, weight), rule, saved)
 
 
 def narrow(m: Machine, x: Tensor, numel: int) -> Tensor:
@@ -343,45 +327,6 @@ def sum_last(m: Machine, x: Tensor, numel: int) -> Tensor:
     return m.tape.record(out, (x,), lambda g: (Tensor(g.storage, full, itemsize),))
 
 
-def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tensor:
-    """`F.conv1d(x, weight, groups=channels)`: keeps x in any case; autocast casts both operands."""
-    x, w = autocast(m, x), autocast(m, weight)
-    out = m.new(numel, x.itemsize)
-    need_x, need_w = x.node is not None, w.node is not None
-    nx, nw, itemsize = x.numel, w.numel, x.itemsize
-
-    def rule(g: Tensor) -> Grads:
-        return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
-
-    return m.tape.record(out, (x, w), rule, (x.storage, w.storage if w is not weight else None))
-
-
-def convolution(m: Machine, x: Tensor, weight: Tensor, bias: Parameter | None, numel: int) -> Tensor:
-    """`F.conv1d`/`conv2d`: keeps its input in any case; autocast casts all operands."""
-    x, w = autocast(m, x), autocast(m, weight)
-    b = autocast(m, bias) if bias is not None else None
-    out = m.new(numel, max(x.itemsize, w.itemsize))
-    need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None
-    nx, nw, nb, itemsize = x.numel, w.numel, b.numel if b is not None else 0, x.itemsize
-
-    def rule(g: Tensor) -> Grads:
-        return (
-            m.new(nx, itemsize) if need_x else None,
-            m.new(nw, itemsize) if need_w else None,
-            m.new(nb, itemsize) if need_b else None,
-        )
-
-    return m.tape.record(out, (x, w, b), rule, (x.storage, w.storage if not isinstance(w, Parameter) else None))
-
-
-def weight_norm(m: Machine, direction: Tensor, lengths: Tensor) -> Tensor:
-    """`torch._weight_norm(v, g)`: a weight of given direction and lengths; keeps the norms of the direction."""
-    out = m.new(direction.numel, direction.itemsize)
-    norms = Storage(m.ledger, lengths.numel * FP32)
-    nv, ng, itemsize = direction.numel, lengths.numel, direction.itemsize
-    return m.tape.record(out, (direction, lengths), lambda g: (m.new(nv, itemsize), m.new(ng, itemsize)), (norms,))
-
-
 def where(m: Machine, condition: Tensor, x: Tensor, numel: int) -> Tensor:
     """`torch.where(condition, x, number)`, broadcast to `numel`: keeps the condition."""
     out = m.new(numel, x.itemsize)
@@ -424,7 +369,9 @@ def merged(m: Machine, table: Tensor) -> Tensor:
     return m.tape.record(m.new(table.numel, itemsize), (source,), lambda g: (m.new(few, itemsize),))
 
 
-def embedding(m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor, scaled: bool = False, inputs: bool = True) -> Tensor:
+def embedding(
+    m: Machine, weight: Parameter, width: int, rows: int, ids: Tensor, scaled: bool = False, inputs: bool = True
+) -> Tensor:
     """`F.embedding`: keeps the ids; backward makes a dense gradient of the whole table.
 
     `scaled`: the module multiplies its result. `inputs`: it is the table of the input tokens (not of positions).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.encoder import classifier_of
@@ -119,7 +119,7 @@ def _convolution(b: Builder, hidden: int, kernel: int, dropout: float) -> Callab
     norm = _norm(b, "conv.LayerNorm", hidden)
 
     def run(m: Machine, x: Tensor, residual: Tensor) -> Tensor:
-        out = ops.copy(m, ops.convolution(m, ops.copy(m, x), weight, bias, x.numel))
+        out = ops.copy(m, convolutions.convolution(m, ops.copy(m, x), weight, bias, x.numel))
         out = ops.unary(m, ops.dropout(m, out, dropout), keeps="output")
         return ops.mul(m, norm(m, ops.add(m, residual, out)), m.new(m.tokens, x.itemsize))
 

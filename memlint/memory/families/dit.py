@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
@@ -240,7 +240,7 @@ def _cogvideox(b: Builder, a: Architecture, layers: int) -> Model:
         m.shared = [apply(m, embedders[1], ops.unary(m, apply(m, embedders[0], steps)))]
         pixels = m.new(latent_rows * channels * patch * patch, itemsize)
         prompts = m.new(text_rows * text_proj.fin, itemsize)
-        image = ops.copy(m, ops.convolution(m, pixels, conv, conv_bias, latent_rows * hidden))
+        image = ops.copy(m, convolutions.convolution(m, pixels, conv, conv_bias, latent_rows * hidden))
         x = ops.concat(m, (apply(m, text_proj, prompts), image))
         if rotary:
             size = latent_rows // m.batch * head_dim

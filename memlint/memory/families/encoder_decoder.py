@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
@@ -162,11 +162,11 @@ def _speech_encoder(b: Builder, a: Architecture, style: Style, hidden: int, laye
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         m.sequence, m.mask, m.shared = length, None, []
         features[:] = [m.new(m.batch * bins * 2 * length, table_itemsize)]
-        x = ops.convolution(m, features[0], *convs[0], m.batch * hidden * 2 * length)
+        x = convolutions.convolution(m, features[0], *convs[0], m.batch * hidden * 2 * length)
         if m.input_grads and x.node is None:
             x = m.tape.leaf(x)  # the encoder's `get_input_embeddings` is the first convolution
         x = ops.unary(m, x)
-        x = ops.unary(m, ops.convolution(m, x, *convs[1], m.batch * hidden * length))
+        x = ops.unary(m, convolutions.convolution(m, x, *convs[1], m.batch * hidden * length))
         x = ops.add(m, x, ops.embedding(m, places, hidden, length, m.new(length, INT64), inputs=False))
         return ops.dropout(m, x, dropout)
 

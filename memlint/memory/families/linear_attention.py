@@ -6,7 +6,7 @@ when no fused kernel (`causal-conv1d`, `flash-linear-attention`) is installed.
 
 from __future__ import annotations
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
@@ -92,7 +92,7 @@ def delta_net(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
             qkv, z, beta, a_states = (apply(m, projection, x) for projection in projections)
         dtype = qkv.itemsize
         qkv = ops.cast(m, qkv, conv.itemsize)
-        convolved = ops.depthwise_conv(m, qkv, conv, m.batch * (m.sequence + kernel - 1) * (2 * keys + values))
+        convolved = convolutions.depthwise_conv(m, qkv, conv, m.batch * (m.sequence + kernel - 1) * (2 * keys + values))
         qkv = ops.narrow(m, convolved, rows * (2 * keys + values))
         del convolved
         qkv = ops.cast(m, ops.unary(m, qkv), dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from memlint.memory import ops
+from memlint.memory import algebra, ops
 from memlint.memory.build import Builder
 from memlint.memory.families import mla, parts
 from memlint.memory.families.linear_attention import hybrid_attention
@@ -158,12 +158,12 @@ def dispatch(
     del places
     weights = ops.gather(m, weights, permutation, rows)
     offsets = m.new(both.count, 4)
-    projected = ops.grouped_mm(m, picked, gate_up, offsets, rows * both.fout)
+    projected = algebra.grouped_mm(m, picked, gate_up, offsets, rows * both.fout)
     del picked
     if both.bias is not None:
         projected = _biased(m, projected, both.bias, order)
     projected = gate(m, projected)
-    projected = ops.grouped_mm(m, projected, out, offsets, rows * down.fout)
+    projected = algebra.grouped_mm(m, projected, out, offsets, rows * down.fout)
     if down.bias is not None:
         projected = _biased(m, projected, down.bias, order)
     weighted = ops.mul(m, projected, weights)

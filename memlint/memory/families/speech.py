@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed
@@ -103,7 +103,7 @@ def _convolution(
     length = lengths[index + 1]
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        x = ops.convolution(m, x, weight, bias, m.batch * width * length)
+        x = convolutions.convolution(m, x, weight, bias, m.batch * width * length)
         if normed:  # a group norm has as many statistics as channels, a layer norm as positions
             x = ops.layer_norm(m, x, scale, shift, width, m.batch * width if grouped else m.batch * length)
         return parts.activation(m, x, act)
@@ -120,9 +120,9 @@ def _positions(b: Builder, config: Mapping[str, Any], hidden: int) -> Norm:
     act = str(config.get("feat_extract_activation") or "gelu")
 
     def run(m: Machine, x: Tensor) -> Tensor:
-        weight = ops.weight_norm(m, direction, lengths)
+        weight = convolutions.weight_norm(m, direction, lengths)
         longer = m.batch * (m.sequence + 1 - kernel % 2) * hidden
-        out = ops.convolution(m, x, weight, bias, longer)
+        out = convolutions.convolution(m, x, weight, bias, longer)
         del weight
         if kernel % 2 == 0:
             out = ops.narrow(m, out, x.numel)

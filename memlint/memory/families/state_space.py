@@ -8,7 +8,7 @@ mamba-ssm and causal-conv1d, which transformers uses where they are installed: w
 
 from __future__ import annotations
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.linear_attention import without_padding
@@ -205,7 +205,7 @@ def short_convolution(b: Builder, a: Architecture) -> Part:
         dtype = x.itemsize
         x = ops.cast(m, x, conv.itemsize)
         padded = m.batch * (m.sequence + kernel - 1) * hidden
-        wide = ops.depthwise_conv(m, x, conv, padded) if bias is None else ops.convolution(m, x, conv, bias, padded)
+        wide = convolutions.depthwise_conv(m, x, conv, padded) if bias is None else convolutions.convolution(m, x, conv, bias, padded)
         x = ops.cast(m, ops.narrow(m, wide, rows * hidden), dtype)
         del wide
         return apply(m, out_proj, ops.copy(m, ops.mul(m, second, x)))

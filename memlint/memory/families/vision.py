@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
@@ -184,7 +184,7 @@ def tower_of(
         count = tower.images * (tower.patches - style.tokens)
         # The batch keeps the images as long as the step lasts.
         tower.pixels = m.new(tower.images * channels * style.frames * side * side, b.setup.weight_itemsize)
-        x = ops.convolution(m, tower.pixels, weight, bias, count * hidden)
+        x = convolutions.convolution(m, tower.pixels, weight, bias, count * hidden)
         if m.input_grads and x.node is None:
             x = m.tape.leaf(x)
         if tokens:

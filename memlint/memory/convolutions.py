@@ -1,0 +1,46 @@
+"""Convolutions, as the operations of `memlint.memory.ops`."""
+
+from __future__ import annotations
+
+from memlint.memory.machine import Machine
+from memlint.memory.ops import autocast
+from memlint.memory.tensor import FP32, Grads, Parameter, Storage, Tensor
+
+
+def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tensor:
+    """`F.conv1d(x, weight, groups=channels)`: keeps x in any case; autocast casts both operands."""
+    x, w = autocast(m, x), autocast(m, weight)
+    out = m.new(numel, x.itemsize)
+    need_x, need_w = x.node is not None, w.node is not None
+    nx, nw, itemsize = x.numel, w.numel, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
+
+    return m.tape.record(out, (x, w), rule, (x.storage, w.storage if w is not weight else None))
+
+
+def convolution(m: Machine, x: Tensor, weight: Tensor, bias: Parameter | None, numel: int) -> Tensor:
+    """`F.conv1d`/`conv2d`: keeps its input in any case; autocast casts all operands."""
+    x, w = autocast(m, x), autocast(m, weight)
+    b = autocast(m, bias) if bias is not None else None
+    out = m.new(numel, max(x.itemsize, w.itemsize))
+    need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None
+    nx, nw, nb, itemsize = x.numel, w.numel, b.numel if b is not None else 0, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        return (
+            m.new(nx, itemsize) if need_x else None,
+            m.new(nw, itemsize) if need_w else None,
+            m.new(nb, itemsize) if need_b else None,
+        )
+
+    return m.tape.record(out, (x, w, b), rule, (x.storage, w.storage if not isinstance(w, Parameter) else None))
+
+
+def weight_norm(m: Machine, direction: Tensor, lengths: Tensor) -> Tensor:
+    """`torch._weight_norm(v, g)`: a weight of given direction and lengths; keeps the norms of the direction."""
+    out = m.new(direction.numel, direction.itemsize)
+    norms = Storage(m.ledger, lengths.numel * FP32)
+    nv, ng, itemsize = direction.numel, lengths.numel, direction.itemsize
+    return m.tape.record(out, (direction, lengths), lambda g: (m.new(nv, itemsize), m.new(ng, itemsize)), (norms,))
