@@ -27,6 +27,8 @@ from memlint.facts import Status, TrainingRun
 from memlint.project import Project
 from memlint.source import kind_of
 
+WRITTEN_BY_HAND = "## Worked off"
+"""The heading from which on a page is kept when it is written anew."""
 SKIPPED = {".git", "node_modules", "__pycache__", ".venv", "venv"}
 REPOSITORIES = Path(__file__).with_name("crater_repositories.tsv")
 STATUSES = tuple(status.value for status in Status)
@@ -217,7 +219,9 @@ def main() -> int:
     for where, trace in found.crashes[:20]:
         print(f"CRASH {where}\n{trace}")
     if options.document:
-        options.document.write_text(page, encoding="utf-8")
+        before = options.document.read_text(encoding="utf-8") if options.document.exists() else ""
+        kept = before.partition(WRITTEN_BY_HAND)[2]
+        options.document.write_text(page + (f"\n{WRITTEN_BY_HAND}{kept}" if kept else ""), encoding="utf-8")
     if options.json:
         figures = {"files": dict(found.files), "with_runs": dict(found.with_runs), "runs": dict(found.runs),
                    "facts": {kind: dict(counts) for kind, counts in found.statuses.items()}, "seconds": found.seconds,
