@@ -17,7 +17,7 @@ from memlint.read.shell import Invocation, Joined, Piece, Script, ShellError, Va
 from memlint.source import ReadError, Span
 from memlint.versions import Pin
 
-MAX_STARTED = 16
+MAX_STARTED = 8
 """Programs of one script that are followed."""
 
 
