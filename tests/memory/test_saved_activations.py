@@ -32,7 +32,7 @@ PEAKS: dict[str, float] = {
     "deberta-v2": 0.134,
     "t5": 0.099,
     "qwen3_next": 0.064,
-    "modernbert": 0.062,
+    "modernbert": 0.043,
     "qwen3_5_text": 0.048,
     "wav2vec2": 0.043,
     "umt5": 0.039,

@@ -24,7 +24,10 @@ from memlint.models.architecture import Architecture
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The encoder and the head of the objective."""
     hidden, config = a.hidden_size or 0, a.config
-    if layers < b.setup.layers and b.machine.sequence > int(config.get("sliding_window") or config.get("local_attention") or 0) // 2:
+    if (
+        layers < b.setup.layers
+        and b.machine.sequence > int(config.get("sliding_window") or config.get("local_attention") or 0) // 2
+    ):
         raise NotUniform
     b.enter_layer(-1)
     table = b.embedding("tok_embeddings", b.setup.vocabulary, hidden)
@@ -122,8 +125,11 @@ def _block(b: Builder, a: Architecture, index: int, tables: list[tuple[Tensor, T
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
         del q, k, v, normed, kept
-        x = ops.add(m, x, ops.dropout(m, apply(m, out, mixed), drop))
-        both = apply(m, wi, second(m, x))
+        attended = ops.dropout(m, apply(m, out, mixed), drop)  # a name of the layer's own
+        del mixed
+        x = ops.add(m, x, attended)
+        normed = second(m, x)  # an argument of the MLP until that returns
+        both = apply(m, wi, normed)
         value, gate = ops.split(m, both, (both.numel // 2, both.numel // 2))
         inner_states = ops.dropout(m, ops.mul(m, parts.activation(m, value, act), gate), mlp_drop)
         return ops.add(m, x, apply(m, wo, inner_states))
