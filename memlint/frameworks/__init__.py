@@ -38,7 +38,7 @@ _STARTS = (r"subprocess\b(?<!\wsubprocess)", r"os\.system\(", r"sagemaker\b(?<!\
 
 
 _IMPORTED = r"(?m)^[ \t]*(?:from|import)[ \t]+(\w+|\.)"
-_ACTS = r"(?m)__main__|^(?:\w+\.)*\w+\("
+_ACTS = r"(?m)__main__|^@|^(?:\w+\.)*\w+\("
 _FOREIGN = sys.stdlib_module_names | frozenset(
     """torch transformers trl peft accelerate deepspeed datasets numpy pandas tqdm yaml requests PIL matplotlib sklearn scipy wandb
     tensorflow jax flax keras flask fastapi uvicorn pytest setuptools gradio streamlit vllm tokenizers sentencepiece safetensors
@@ -65,7 +65,7 @@ def read_script(source: Source, project: Any = None, command: Launch | None = No
     `command` is the launch that starts it (without one, overridable defaults stand). Never raises for bad input: what
     cannot be read is in `errors`.
     """
-    if command is None and not could_train(source.text):
+    if not could_train(source.text):
         return Extraction()
     from memlint.dialects.context import Context
     from memlint.frameworks.habits import habits
