@@ -209,7 +209,11 @@ def _pick(machine: Machine, functions: dict[str, Fact], words: list[Fact], call:
     chosen = functions.get(name) or functions.get(name.replace("-", "_"))
     if chosen is not None:
         return signatures.run_signature(machine, chosen, call.span, words[1:])
-    results = [r for f in functions.values() if (r := signatures.run_signature(machine, f, call.span, [])) is not None] if not words else []
+    results = (
+        [r for f in functions.values() if (r := signatures.run_signature(machine, f, call.span, [])) is not None]
+        if not words
+        else []
+    )
     return merge(results) if results else None
 
 
