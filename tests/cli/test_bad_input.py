@@ -188,7 +188,7 @@ def test_pathological_files_end_quickly_and_quietly(memlint: Memlint, tmp_path: 
     (tmp_path / name).write_bytes(content)
     start = time.monotonic()
     done = memlint("check", name)
-    assert done.code in (0, 2)
+    assert done.code in (0, 1, 2)  # 1: a text where DeepSpeed takes a number is a finding
     assert "internal error" not in done.out + done.err
     assert time.monotonic() - start < 30
 
