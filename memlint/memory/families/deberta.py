@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memlint.memory import convolutions, ops
+from memlint.memory.algebra import add_into
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.encoder import classifier_of
@@ -176,36 +177,39 @@ def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, 
     up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
     second = _norm(b, "output.LayerNorm", hidden)
 
-    def positions(m: Machine, states: Tensor, projection: Linear, positions: Tensor) -> Tensor:
-        """Scores against every relative position, picked by distance."""
+    def positions(m: Machine, states: Tensor, projection: Linear, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores against every relative position, picked by distance; and the distances."""
         rows = m.batch * heads * m.sequence
         projected = apply(m, projection, positions)
         kinds = projected.numel // hidden
         projected = ops.spread(m, projected if first_version else _by_head(m, projected), m.batch * projected.numel)
         scored = ops.matmul(m, seen(m, states), projected, rows * kinds)
         index = m.new(m.sequence * m.sequence, INT64)
-        return ops.scale(m, ops.take(m, scored, index, rows * m.sequence))
+        return ops.take(m, scored, index, rows * m.sequence), index
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         pairs = m.batch * heads * m.sequence * m.sequence
         query, key, value = project(m, x)
         scores = ops.matmul(m, seen(m, query), _by_head(m, key) if first_version else ops.scale(m, key), pairs)
+        total: Tensor | None = None  # `rel_att` and `attention_scores` are names to the end
         if relative:
             table = ops.dropout(m, m.shared[1], dropout)
             if first_version:
                 table = ops.narrow(m, table, 2 * min(span, m.sequence) * hidden)
-            total: Tensor | None = None
+            picked: list[Tensor] = []  # `c2p_att`, `c2p_pos`, `p2c_att`, `p2c_pos` are names until the bias is there
             if pos_key is not None:
-                total = ops.shift(m, positions(m, query, pos_key, table))
+                picked += positions(m, query, pos_key, table)
+                total = ops.shift(m, ops.scale(m, picked[0]))
             if pos_query is not None:
-                other = positions(m, key, pos_query, table)
-                total = other if total is None else ops.add(m, total, other)
+                picked += positions(m, key, pos_query, table)
+                other = ops.scale(m, picked[-2])
+                total = other if total is None else add_into(m, total, other)
+                del other
+            picked.clear()
             if total is not None:
                 scores = ops.add(m, scores, total)
-            del total
         scores = ops.masked_fill(m, scores, m.new(m.batch * m.sequence * m.sequence, BYTE))
         weights = ops.softmax(m, ops.cast(m, scores, FP32) if m.autocast else scores, FP32 if m.autocast else scores.itemsize)
-        del scores
         weights = ops.dropout(m, weights, drop)
         return ops.copy(m, ops.matmul(m, weights, seen(m, value), x.numel))
 
