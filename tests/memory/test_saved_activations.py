@@ -28,7 +28,6 @@ PEAKS: dict[str, float] = {
     "llama4_text": 0.281,
     "deepseek_v32": 0.246,
     "glm_moe_dsa": 0.237,
-    "distilbert": 0.138,
     "deberta-v2": 0.016,
     "t5": 0.099,
     "qwen3_next": 0.064,
@@ -43,9 +42,6 @@ PEAKS: dict[str, float] = {
     "beit": 0.022,
     "siglip-vision": 0.021,
     "gemma4_text": 0.017,
-    "bert": 0.014,
-    "roberta": 0.014,
-    "electra": 0.014,
     "esm": 0.011,
 }
 """The largest relative error of a peak of forward or backward where it is above 1 %: it may only shrink."""
