@@ -19,9 +19,7 @@ SKIPPED = frozenset(
 MAX_FILES = 100_000
 MAX_DEPTH = 40
 
-_FRAMEWORKS = (
-    rb"torch|transformers|\btrl\b|lightning|accelerate|deepspeed|unsloth|diffusers|sentence_transformers|swift|axolotl"
-)
+_FRAMEWORKS = rb"torch|transformers|\btrl\b|lightning|accelerate|deepspeed|unsloth|diffusers|sentence_transformers|swift|axolotl"
 _NEEDLES = {
     Kind.PYTHON: _FRAMEWORKS,
     Kind.NOTEBOOK: _FRAMEWORKS,

@@ -41,7 +41,9 @@ class Row(NamedTuple):
 def scaled(assessment: Assessment, counts: Sequence[int]) -> tuple[Row, ...]:
     """A row for each strategy that applies to the run's model."""
     plain = all(assessment.run.value(key) in (None, "none") for key in ("adapter.method", "quantization.method"))
-    ways: list[tuple[str, list[Changes | None]]] = [(name, [_data(changes, count) for count in counts]) for name, changes in _DATA]
+    ways: list[tuple[str, list[Changes | None]]] = [
+        (name, [_data(changes, count) for count in counts]) for name, changes in _DATA
+    ]
     if plain:
         ways.append(("Megatron, tensor parallel", [_megatron(count, "tensor") for count in counts]))
         ways.append(("Megatron, pipeline parallel", [_megatron(count, "pipeline") for count in counts]))

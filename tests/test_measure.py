@@ -144,7 +144,9 @@ def test_cases_are_chosen_by_words() -> None:
 
 def test_the_list_is_printed_without_torch() -> None:
     """One line a case, with the packages that it needs; torch is not imported for it."""
-    code = "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['--list']; from benchmarks.measure.__main__ import main; main()"
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['--list']; from benchmarks.measure.__main__ import main; main()"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -91,7 +91,10 @@ def _counts(arguments: Sequence[str]) -> tuple[tuple[int, ...], list[str]]:
 
 
 def _scale(
-    assessments: Sequence[Assessment], counts: Sequence[int], formats: Sequence[tuple[str, str | None]], errors: Sequence[ReadError]
+    assessments: Sequence[Assessment],
+    counts: Sequence[int],
+    formats: Sequence[tuple[str, str | None]],
+    errors: Sequence[ReadError],
 ) -> None:
     """Print what each of so many GPUs needs, for each strategy: a chart, a table in Markdown, or JSON."""
     from memlint.report import scaling

@@ -35,7 +35,14 @@ _OPTIMIZERS = {
     "cpulion": "deepspeed_cpu_lion", "adagrad": "adagrad", "sgd": "sgd", "muon": "muon", "adafactor": "adafactor",
 }  # fmt: skip
 
-_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "bfp16": "bfloat16", "bfloat16": "bfloat16", "float32": "float32"}
+_DTYPES = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "bfp16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "float32": "float32",
+}
 _BUCKETS = {
     "parallel.reduce_bucket_size": ("reduce_bucket_size", 500_000_000),
     "parallel.allgather_bucket_size": ("allgather_bucket_size", 500_000_000),

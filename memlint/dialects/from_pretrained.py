@@ -59,7 +59,9 @@ def load_facts(class_name: str, native: Native, versions: Versions | None = None
         facts["model.device_map"] = derive(lambda value: value if isinstance(value, str) else "explicit", placement)
     plan, ranks = given(native, "tp_plan"), given(native, "tp_size")
     if plan is not None or ranks is not None:
-        facts["parallel.tensor_plan"] = derive(lambda how: how if isinstance(how, str) else "explicit", plan or default("auto", "tp_size"))
+        facts["parallel.tensor_plan"] = derive(
+            lambda how: how if isinstance(how, str) else "explicit", plan or default("auto", "tp_size")
+        )
     if ranks is not None:
         facts["parallel.tensor"] = derive(integer, ranks)
     labels = given(native, "num_labels")

@@ -191,7 +191,7 @@ def _keys() -> dict[str, Key]:
         ("parallel.param_persistence_threshold", "number", "ZeRO-3 keeps smaller parameters on every GPU, elements"),
         ("parallel.max_reuse_distance", "number", "ZeRO-3 keeps parameters used again within this many elements"),
         ("parallel.sub_group_size", "number", "ZeRO-3 elements of a partition stepped at a time"),
-        ("parallel.secondary_shard", "int", "ZeRO++ hpZ: ranks that a second copy of the weights is divided over (zero_hpz_partition_size)"),
+        ("parallel.secondary_shard", "int", "ZeRO++ hpZ (zero_hpz_partition_size): ranks that share a second copy of the weights"),
         ("parallel.quantized_weights", "bool", "ZeRO++ qwZ: weights are gathered in int8"),
         ("parallel.quantized_frozen", "bool", "ZeRO-3 keeps frozen weights in int8 (zero_quantized_nontrainable_weights)"),
         ("parallel.quantized_gradients", "bool", "ZeRO++ qgZ: gradients are exchanged in int4 between nodes"),

@@ -46,9 +46,7 @@ def moved(run: TrainingRun, move: Move) -> TrainingRun:
         span=move(run.span),
         facts={key: _fact(fact, move) for key, fact in run.facts.items()},
         sites=tuple(site._replace(span=move(site.span)) for site in run.sites),
-        problems=tuple(
-            p._replace(span=move(p.span), related=tuple(move(span) for span in p.related)) for p in run.problems
-        ),
+        problems=tuple(p._replace(span=move(p.span), related=tuple(move(span) for span in p.related)) for p in run.problems),
     )
 
 

@@ -44,7 +44,9 @@ def host_bytes(run: TrainingRun, setup: Setup, parameters: int, trainable: int) 
     if run.value("parallel.offload_optimizer") == "nvme":
         # Pinned buffers of one sub-group each pass the float32 weights, moments and gradients; the 16-bit gradients stay.
         buffers = int(run.value("parallel.swap_buffers") or SWAP_BUFFERS)
-        kept += ranks * buffers * min(sharding.sub_group, sharding.share(trainable)) * 4 + trainable * setup.weight_itemsize * share
+        kept += (
+            ranks * buffers * min(sharding.sub_group, sharding.share(trainable)) * 4 + trainable * setup.weight_itemsize * share
+        )
     elif sharding.offload_optimizer or setup.optimizer in OFF_DEVICE:
         # Master weights, two moments and the gradients that the CPU's optimizer reads, each in float32; FSDP: in the shard's own dtype.
         size = 4 if sharding.is_zero or setup.master_weights else setup.stored_itemsize

@@ -65,4 +65,6 @@ def dealt(run: TrainingRun, setup: Setup) -> Setup:
 def is_divided(setup: Setup) -> bool:
     """Whether a card holds only a part of every matrix, or of the layers."""
     sharding = setup.sharding
-    return max(sharding.tensor, sharding.pipeline, sharding.expert) > 1 or (sharding.strategy == "device_map" and sharding.world > 1)
+    return max(sharding.tensor, sharding.pipeline, sharding.expert) > 1 or (
+        sharding.strategy == "device_map" and sharding.world > 1
+    )

@@ -28,7 +28,10 @@ def gradient_buffers(m: Machine, setup: Setup, parameters: list[Parameter]) -> l
     size = setup.grad_itemsize
     if sharding.strategy == "zero2":
         for parameter in trained:
-            on_grad(parameter, lambda p: share_of(m, p, 0 if sharding.offload_optimizer else sharding.share(p.numel), size or p.itemsize))
+            on_grad(
+                parameter,
+                lambda p: share_of(m, p, 0 if sharding.offload_optimizer else sharding.share(p.numel), size or p.itemsize),
+            )
     elif sharding.strategy == "zero1" and size:  # whole gradients in the dtype they are accumulated in (`param.grad_accum`)
         for parameter in trained:
             on_grad(parameter, lambda p: share_of(m, p, p.numel, size))

@@ -144,7 +144,9 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         max(1, int(value(f"parallel.{degree}", 1) or 1)) for degree in ("tensor", "pipeline", "context", "expert")
     )
     if tensor == 1 and value("parallel.tensor_plan"):
-        tensor = world  # transformers 5.24 `integrations/tensor_parallel.py`, `initialize_tensor_parallelism`: `tp_size` is the world
+        tensor = (
+            world  # transformers 5.24 `integrations/tensor_parallel.py`, `initialize_tensor_parallelism`: `tp_size` is the world
+        )
     # Ranks of one sequence share the weights as data-parallel ones do (torchtitan and accelerate: the mesh `dp_shard_cp`).
     shard = max(0, int(value("parallel.data_shard", 0) or 0))
     ranks = shard * context if shard else world // (tensor * pipeline)
@@ -192,7 +194,9 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         secondary=_elements(run, "secondary_shard", 1) if strategy == "zero3" else 1,
         gathers_int8=strategy == "zero3" and bool(value("parallel.quantized_weights")),
         frozen_int8=strategy == "zero3" and bool(value("parallel.quantized_frozen")),
-        reduces_int4=strategy == "zero3" and bool(value("parallel.quantized_gradients")) and int(value("parallel.nodes") or 1) > 1,
+        reduces_int4=strategy == "zero3"
+        and bool(value("parallel.quantized_gradients"))
+        and int(value("parallel.nodes") or 1) > 1,
         contiguous_gradients=bool(value("parallel.contiguous_gradients", True)),
         syncs_each=_syncs_each(run, strategy),
         built_sharded=bool(value("parallel.zero3_init", stack_of(run).uses_accelerate)),

@@ -106,7 +106,12 @@ class Units:
     def ask(self, unit: int) -> None:
         """Start a block's all-gather (an embedding's that is a unit by itself), unless it was started ahead of time or its weights are
         there."""
-        if (unit >= 0 or HEAD in self.parameters) and unit in self.parameters and unit not in self.gathered and unit not in self.incoming:
+        if (
+            (unit >= 0 or HEAD in self.parameters)
+            and unit in self.parameters
+            and unit not in self.gathered
+            and unit not in self.incoming
+        ):
             self.incoming[unit] = self._gather(unit)
 
     def enter_backward(self, unit: int) -> None:
@@ -262,7 +267,9 @@ class Units:
         bucket = sharding.reduce_bucket or max(sizes)
         fitting = [size for size in sizes if size <= bucket]
         whole = sum(fitting) * (self.setup.layers if unit != ROOT else 1)
-        flat = Storage(ledger, max(fitting, default=0) if sharding.reduces_int4 else min(whole, bucket) * itemsize, "communication", REDUCE)
+        flat = Storage(
+            ledger, max(fitting, default=0) if sharding.reduces_int4 else min(whole, bucket) * itemsize, "communication", REDUCE
+        )
         if sharding.offload_optimizer:
             Storage(ledger, min(sharding.share(max(sizes)), NORM_BUFFER) * 8, "communication", REDUCE)
         del flat

@@ -15,9 +15,7 @@ COLUMNS = 40
 """Width of a bar at its longest."""
 
 
-def document(
-    runs: Iterable[tuple[Assessment, Sequence[Row]]], counts: Sequence[int], errors: Iterable[ReadError]
-) -> str:
+def document(runs: Iterable[tuple[Assessment, Sequence[Row]]], counts: Sequence[int], errors: Iterable[ReadError]) -> str:
     """`memlint.scaling.v1`: for each run and strategy the bytes that each GPU needs, in the order of `gpus`; null where unknown."""
     found = {
         "schema": "memlint.scaling.v1",

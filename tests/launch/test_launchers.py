@@ -95,7 +95,7 @@ WRAPPED = [
     "exec torchrun --nproc_per_node 2 train.py --bs 2",
     "srun --container-image=x torchrun --nproc_per_node 2 train.py --bs 2",
     "srun bash -c 'torchrun --nproc_per_node 2 train.py --bs 2'",
-    "bash -c \"cd . && torchrun --nproc_per_node 2 train.py --bs 2\"",
+    'bash -c "cd . && torchrun --nproc_per_node 2 train.py --bs 2"',
     "uv run --with x torchrun --nproc_per_node 2 train.py --bs 2",
     "conda run -n env torchrun --nproc_per_node 2 train.py --bs 2",
     "docker run --rm -v $PWD:/w image torchrun --nproc_per_node 2 train.py --bs 2",
@@ -181,12 +181,12 @@ def test_flag_only_in_one_branch(tmp_path: Path) -> None:
     [
         'BS=$1\nif [ "$BS" == "" ]; then BS=4; fi\npython train.py --bs $BS\n',
         'if [ -z "$BS" ]; then BS=4; fi\npython train.py --bs $BS\n',
-        'BS=${1:-4}\npython train.py --bs $BS\n',
+        "BS=${1:-4}\npython train.py --bs $BS\n",
         '[ -n "$BS" ] || BS=4\npython train.py --bs $BS\n',
         'BS=4\nif [ -n "$1" ]; then BS=$1; fi\npython train.py --bs $BS\n',
         'BS=4\nwhile [[ $# -gt 0 ]]; do case $1 in --bs) BS="$2"; shift 2 ;; *) exit 1 ;; esac; done\npython train.py --bs $BS\n',
         'BS=4\nwhile getopts "b:" o; do case $o in b) BS=$OPTARG ;; esac; done\npython train.py --bs $BS\n',
-        'if [ $# -ge 1 ]; then BS=$1; else BS=4; fi\npython train.py --bs $BS\n',
+        "if [ $# -ge 1 ]; then BS=$1; else BS=4; fi\npython train.py --bs $BS\n",
     ],
 )
 def test_what_the_caller_may_change_is_a_default(shell: str, tmp_path: Path) -> None:

@@ -62,7 +62,13 @@ def main() -> None:
     import torch
 
     rows = [
-        {"schedule": name, "ranks": ranks, "chunks": chunks, "micro_batches": micro, "most": under_way(name, ranks, chunks, micro)}
+        {
+            "schedule": name,
+            "ranks": ranks,
+            "chunks": chunks,
+            "micro_batches": micro,
+            "most": under_way(name, ranks, chunks, micro),
+        }
         for name, ranks, chunks, micro in CASES
     ]
     lines = ",\n".join(json.dumps(row) for row in rows)

@@ -55,7 +55,13 @@ def test_a_pipeline_under_fsdp_accumulates_whole_gradients() -> None:
 
 def test_heads_are_exchanged_for_positions_or_keys_are_gathered() -> None:
     """Without checkpointing Ulysses keeps one more copy of each layer's mixed values: before and after the second all-to-all."""
-    plain = {"batch.sequence_length": 4096, "parallel.data_shard": 1, "checkpointing.enabled": False, "parallel.gpus": 4, "compile": False}
+    plain = {
+        "batch.sequence_length": 4096,
+        "parallel.data_shard": 1,
+        "checkpointing.enabled": False,
+        "parallel.gpus": 4,
+        "compile": False,
+    }
     alone = estimated(plain | {"parallel.data_shard": 4, "batch.sequence_length": 1024})
     ulysses = estimated(plain | {"parallel.context": 4, "parallel.context_comm": "a2a"})
     ring = estimated(plain | {"parallel.context": 4, "parallel.context_comm": "p2p"})
@@ -110,7 +116,9 @@ def test_a_megatron_rank_of_qwen3_5_holds_its_part_of_both_kinds_of_layers() -> 
     full = hidden * (2 * 4096 + 2 * 512) + 4096 * hidden
     experts = 256 * 3 * hidden * inner // 8
     every = 2 * hidden + 256 * hidden
-    rank = 40 * (experts + every + 3 * hidden * inner // 2) + 30 * (delta // 2 + 128) + 10 * full // 2 + vocabulary * hidden + hidden
+    rank = (
+        40 * (experts + every + 3 * hidden * inner // 2) + 30 * (delta // 2 + 128) + 10 * full // 2 + vocabulary * hidden + hidden
+    )
     run = {"framework.name": "megatron", "parallel.strategy": "megatron", "parallel.tensor": 2, "parallel.expert": 8,
            "model.dtype": "bfloat16", "precision": "bf16-true", "batch.sequence_length": 1024, "parallel.expert_tensor": 1}  # fmt: skip
     found = estimated(run, "Qwen/Qwen3.5-35B-A3B")

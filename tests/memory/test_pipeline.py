@@ -19,7 +19,9 @@ RECORD = json.loads((Path(__file__).parent / "data" / "pipeline_schedules.json")
 EXACT = {"GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "DualPipeV"}
 
 
-@pytest.mark.parametrize("row", RECORD, ids=lambda row: f"{row['schedule']}-{row['ranks']}x{row['chunks']}-{row['micro_batches']}")
+@pytest.mark.parametrize(
+    "row", RECORD, ids=lambda row: f"{row['schedule']}-{row['ranks']}x{row['chunks']}-{row['micro_batches']}"
+)
 def test_as_many_micro_batches_as_in_torchs_plan(row: dict[str, Any]) -> None:
     """On the first and the last rank; a ZBV pipeline with few micro-batches stays below its bound on the first."""
     ranks = row["ranks"]
@@ -72,4 +74,6 @@ def test_gpipe_keeps_every_loss() -> None:
 def test_the_worst_rank_is_named() -> None:
     """Eight data-parallel ranks share the states: activations decide, and the logits are on the last rank."""
     notes = estimated({"parallel.gpus": 8, "parallel.nodes": 4}).assumptions
-    assert any(note.startswith("of 4 pipeline ranks the last needs the most: ") and "the head and the loss" in note for note in notes)
+    assert any(
+        note.startswith("of 4 pipeline ranks the last needs the most: ") and "the head and the loss" in note for note in notes
+    )

@@ -74,9 +74,7 @@ def test_fsdp2_reduces_what_torch_reduces(units: str) -> None:
 def test_ddp_clones_what_torch_clones() -> None:
     """The logits, when it looks for unused parameters."""
     ddp = {"parallel.strategy": "ddp", "framework.name": "transformers"}
-    plain, looking = (
-        Counter(simulated(ddp | {"parallel.find_unused_parameters": on}).ledger.sizes) for on in (False, True)
-    )
+    plain, looking = (Counter(simulated(ddp | {"parallel.find_unused_parameters": on}).ledger.sizes) for on in (False, True))
     assert RECORD["ddp"]["plain"] == 0
     assert looking - plain == Counter([RECORD["ddp"]["find_unused"]])
 
@@ -90,7 +88,9 @@ def test_a_compiled_block_keeps_what_torchs_partitioner_keeps() -> None:
         ledger = simulated(facts, layers).ledger
         begins = next(begin for begin, phase, _ in ledger.segments if phase == "loss")
         live = sum(ledger.sizes[event] if event > 0 else -ledger.sizes[-event] for event in ledger.events[:begins])
-        held = sum(ledger.sizes[event] for event in ledger.events[:begins] if event > 0 and ledger.components[event] != "activations")
+        held = sum(
+            ledger.sizes[event] for event in ledger.events[:begins] if event > 0 and ledger.components[event] != "activations"
+        )
         return live - held
 
     assert abs(at_the_loss(4) - at_the_loss(3) - sum(RECORD["selective"])) <= 4 * BLOCK

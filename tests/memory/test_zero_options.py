@@ -35,7 +35,9 @@ def test_mics_divides_within_its_group() -> None:
 def test_qwz_gathers_half_the_bytes() -> None:
     """int8 instead of bfloat16 in the all-gather's result, of which backward has one block's ahead; what is dequantised from it is as large
     as before."""
-    plain, quantised = (peak(zero3(quantized_weights=on, reduce_bucket_size=0), "backward")["communication"] for on in (False, True))
+    plain, quantised = (
+        peak(zero3(quantized_weights=on, reduce_bucket_size=0), "backward")["communication"] for on in (False, True)
+    )
     assert plain - quantised == pytest.approx(LAYER, rel=0.01)
 
 

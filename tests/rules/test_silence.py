@@ -39,7 +39,8 @@ ON_CARDS = {
 RESTS_ON_ESTIMATE = {
     rule.code
     for rule in load_rules()
-    if rule.when and any(name.partition(".")[0] in ("estimate", "verdict", "fits_for_sure", "largest") for name in rule.when.names)
+    if rule.when
+    and any(name.partition(".")[0] in ("estimate", "verdict", "fits_for_sure", "largest") for name in rule.when.names)
 }
 
 

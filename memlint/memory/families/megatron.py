@@ -32,7 +32,9 @@ hybrid models, which is built as grouped attention, stay below."""
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The blocks of one pipeline stage; the embedding on the first, the head on the last."""
     a = text_of(a)._replace(params=a.params) if "text_config" in a.config else a
-    if not (a.heads and a.hidden_size and a.layers) or any(key.startswith("mamba") for key in a.config if key != "mamba_ssm_dtype"):
+    if not (a.heads and a.hidden_size and a.layers) or any(
+        key.startswith("mamba") for key in a.config if key != "mamba_ssm_dtype"
+    ):
         raise _unknown(a)
     setup, hidden = b.setup, a.hidden_size or 0
     split = setup.sharding.tensor

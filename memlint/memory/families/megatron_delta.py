@@ -89,7 +89,11 @@ def _rule(m: Machine, q: Tensor, k: Tensor, v: Tensor, rows: int, states: int) -
 
     def rule(g: Tensor) -> Grads:
         again = [m.new(size, itemsize) for size in (sizes[1], sizes[2], states, sizes[2])]
-        again += [m.new(states, itemsize), m.new(sizes[2], itemsize), m.new(sizes[1], itemsize)]  # their gradients, those of u and w
+        again += [
+            m.new(states, itemsize),
+            m.new(sizes[2], itemsize),
+            m.new(sizes[1], itemsize),
+        ]  # their gradients, those of u and w
         grads = tuple(m.new(size, itemsize) for size in sizes)
         del again
         return grads

@@ -205,7 +205,11 @@ def short_convolution(b: Builder, a: Architecture) -> Part:
         dtype = x.itemsize
         x = ops.cast(m, x, conv.itemsize)
         padded = m.batch * (m.sequence + kernel - 1) * hidden
-        wide = convolutions.depthwise_conv(m, x, conv, padded) if bias is None else convolutions.convolution(m, x, conv, bias, padded)
+        wide = (
+            convolutions.depthwise_conv(m, x, conv, padded)
+            if bias is None
+            else convolutions.convolution(m, x, conv, bias, padded)
+        )
         x = ops.cast(m, ops.narrow(m, wide, rows * hidden), dtype)
         del wide
         return apply(m, out_proj, ops.copy(m, ops.mul(m, second, x)))

@@ -181,7 +181,11 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
         pair = (b.linear("linear_1", wide, hidden, bias=True), b.linear("linear_2", hidden, hidden, bias=True))
         return lambda m, x: _two(m, parts.layer_norm(m, ops.copy(m, x), weight, shift, wide), pair)
     pair = (b.linear("linear_1", width, hidden, bias=bias), b.linear("linear_2", hidden, hidden, bias=bias))
-    crops = tower.patches if kind.startswith("llava") and a.config.get("vision_feature_select_strategy", "default") == "default" else 0
+    crops = (
+        tower.patches
+        if kind.startswith("llava") and a.config.get("vision_feature_select_strategy", "default") == "default"
+        else 0
+    )
 
     def patches_only(m: Machine, x: Tensor) -> Tensor:
         if crops:  # without the first token the rows of different images are no longer one matrix
