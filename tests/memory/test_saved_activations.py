@@ -113,7 +113,10 @@ def media_facts(entry: dict[str, Any]) -> dict[str, Any]:
     if entry["head"] == "image_text_to_text":
         facts |= {"objective": "causal_lm", "batch.images": 1, "batch.image_size": entry.get("image_size", 0)}
     if entry.get("frozen"):
-        facts |= {"vision.trainable": False, "vision.aligner_trainable": entry["frozen"] != "model.visual"}  # its merger is part of it
+        facts |= {
+            "vision.trainable": False,
+            "vision.aligner_trainable": entry["frozen"] != "model.visual",
+        }  # its merger is part of it
     return facts
 
 

@@ -55,7 +55,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         for table in boxes:
             x = ops.add(m, x, ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens), inputs=False))
         x = ops.dropout(m, norm(m, x), hidden_drop)
-        if m.mask is not None and m.mask.itemsize not in (BYTE, x.itemsize):  # it is made in the dtype of the normalised embeddings
+        if m.mask is not None and m.mask.itemsize not in (
+            BYTE,
+            x.itemsize,
+        ):  # it is made in the dtype of the normalised embeddings
             m.mask = make_mask(m, x.itemsize)
         return apply(m, project, x) if project is not None else x
 

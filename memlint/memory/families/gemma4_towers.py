@@ -23,7 +23,9 @@ def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Towe
     pooled = int(config.get("pooling_kernel_size") or 3) ** 2
     patches = (image_size // patch) ** 2 if image_size else int(config.get("default_output_length") or 280) * pooled
     project = b.linear("input_proj", 3 * patch * patch, hidden)
-    places = b.parameter("position_embedding_table", "embedding", (2 * int(config.get("position_embedding_size") or 10240), hidden))
+    places = b.parameter(
+        "position_embedding_table", "embedding", (2 * int(config.get("position_embedding_size") or 10240), hidden)
+    )
     tower = Tower(hidden, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
     for _ in range(int(config.get("num_hidden_layers") or 16)):
         tower.blocks.append(_block(b, config, tower))

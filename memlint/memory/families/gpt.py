@@ -228,10 +228,20 @@ def _block(
             q, k, v = _head_by_head(m, q, k, v, heads, kv_heads, bool(a.config.get("new_decoder_architecture")))
         if share:
             q, k = parts.rope(m, q, k, tables[-1], share)
-        shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, drop(style.attention_dropout),
-                      float32_softmax=style.float32_softmax, float32_scores=style.float32_scores,
-                      head_major=falcon or a.model_type in ("gpt_neox", "phi"),
-                      broadcasts_kv=falcon and kv_heads < heads)
+        shape = Shape(
+            m.batch,
+            m.sequence,
+            m.sequence,
+            heads,
+            kv_heads,
+            head_dim,
+            head_dim,
+            drop(style.attention_dropout),
+            float32_softmax=style.float32_softmax,
+            float32_scores=style.float32_scores,
+            head_major=falcon or a.model_type in ("gpt_neox", "phi"),
+            broadcasts_kv=falcon and kv_heads < heads,
+        )
         position_bias = None
         if style.alibi or a.config.get("alibi"):
             position_bias = m.mask or m.new(m.batch * heads * m.sequence, x.itemsize)

@@ -139,8 +139,18 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
             normed = norm(m, x)
             states = other if other is not None else normed
             keys = source if other is not None else m.sequence
-            shape = Shape(m.batch, m.sequence, keys, s.heads, s.heads, s.head_dim, s.head_dim, s.dropout,
-                          causal=decodes and other is None, float32_softmax=False)
+            shape = Shape(
+                m.batch,
+                m.sequence,
+                keys,
+                s.heads,
+                s.heads,
+                s.head_dim,
+                s.head_dim,
+                s.dropout,
+                causal=decodes and other is None,
+                float32_softmax=False,
+            )
             query, key, value = apply(m, q, normed), apply(m, k, states), apply(m, v, states)
             mixed = _attend(m, s, query, key, value, shape, own, other is not None)
             del query, key, value
@@ -170,9 +180,7 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
     return block
 
 
-def _attend(
-    m: Machine, s: _Sizes, q: Tensor, k: Tensor, v: Tensor, shape: Shape, own: Parameter | None, crosses: bool
-) -> Tensor:
+def _attend(m: Machine, s: _Sizes, q: Tensor, k: Tensor, v: Tensor, shape: Shape, own: Parameter | None, crosses: bool) -> Tensor:
     """Attention with the position bias; SDPA gets it together with the mask as one additive mask, made in every layer."""
     if own is not None:
         bias = _bias(m, s, own)
