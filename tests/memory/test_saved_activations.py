@@ -29,6 +29,7 @@ PEAKS: dict[str, float] = {
     "deepseek_v32": 0.246,
     "glm_moe_dsa": 0.237,
     "deberta-v2": 0.016,
+    "deberta": 0.016,
     "t5": 0.099,
     "qwen3_next": 0.064,
     "modernbert": 0.043,

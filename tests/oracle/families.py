@@ -164,6 +164,12 @@ FAMILIES: tuple[Family, ...] = (
         without=frozenset({"sdpa", "reentrant"}),  # all layers share the relative embeddings: torch refuses a second backward
     ),
     Family(
+        "deberta",
+        "token_classification",
+        dict(_BERT, relative_attention=True, pos_att_type=["c2p", "p2c"], position_biased_input=False, type_vocab_size=0),
+        without=frozenset({"sdpa", "reentrant", "bfloat16"}),  # its biases of query and value stay float32
+    ),
+    Family(
         "modernbert",
         "sequence_classification",
         dict(_BERT, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),

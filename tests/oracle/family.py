@@ -29,8 +29,8 @@ class Family:
     """Config keys that list something per layer, from the number of layers."""
 
     without: frozenset[str] = frozenset()
-    """What the class (or peft for it) does not support: `sdpa`, `lora`, `dropout` (of LoRA), `mask`, `checkpointing` or
-    `float32` weights."""
+    """What the class (or peft for it) does not support: `sdpa`, `lora`, `dropout` (of LoRA), `mask`, `checkpointing`,
+    `float32` weights or `bfloat16` without autocast."""
 
     @property
     def name(self) -> str:
@@ -49,6 +49,7 @@ class Family:
                 or ("dropout" in self.without and regime.dropout)
                 or ("mask" in self.without and regime.mask)
                 or ("float32" in self.without and regime.weights == "float32")
+                or ("bfloat16" in self.without and regime.weights == "bfloat16" and not regime.autocast)
                 or ("checkpointing" in self.without and regime.checkpointing != "off")
                 or regime.checkpointing in self.without
             )

@@ -17,6 +17,7 @@ import torch
 import transformers
 from torch.utils._pytree import tree_leaves
 from transformers import masking_utils
+from transformers.models.deberta import modeling_deberta
 
 from .engine import Engine
 from .fake_cuda import fake_cuda
@@ -72,15 +73,19 @@ def plain_positions(own_masks: bool = False) -> Iterator[None]:
     ones that the decoder of an encoder-decoder makes for itself, and it masks nothing (`_ignore_causal_mask_sdpa`).
     """
     seen, ignores = masking_utils.find_packed_sequence_indices, masking_utils._ignore_causal_mask_sdpa
+    span = modeling_deberta.compute_attention_span
 
     def ignores_ones(padding_mask: Any, *rest: Any, **named: Any) -> bool:
         return bool(ignores(None if own_masks else padding_mask, *rest, **named))
 
     masking_utils.find_packed_sequence_indices = lambda position_ids: None
     masking_utils._ignore_causal_mask_sdpa = ignores_ones
+    # DeBERTa v1 makes a tensor of two lengths and slices with it.
+    modeling_deberta.compute_attention_span = lambda query, key, most: min(max(query.size(-2), key.size(-2)), most)
     try:
         yield
     finally:
+        modeling_deberta.compute_attention_span = span
         masking_utils.find_packed_sequence_indices, masking_utils._ignore_causal_mask_sdpa = seen, ignores
 
 
