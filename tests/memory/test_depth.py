@@ -71,7 +71,7 @@ def repeated(setup: Setup, architecture: Architecture) -> tuple[int, Events]:
     raise AssertionError("no plan holds")
 
 
-@pytest.mark.parametrize(("kind", "tuning", "checkpointing"), product(MODELS, TUNINGS, CHECKPOINTING))
+@pytest.mark.parametrize(("kind", "tuning", "checkpointing"), list(product(MODELS, TUNINGS, CHECKPOINTING)))
 def test_a_shorter_model_gives_the_same_events(kind: str, tuning: str, checkpointing: str) -> None:
     """Every allocation and free, in order and size."""
     config, layers = MODELS[kind]
