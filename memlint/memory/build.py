@@ -7,6 +7,7 @@ import re
 from memlint.memory.linear import Linear, Pair, Quantised, Stack
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
+from memlint.memory.packing import packed_bytes
 from memlint.memory.setup import OUTPUT_HEADS, Setup
 from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
 from memlint.typed import Any
@@ -173,7 +174,7 @@ class Builder:
 
     def _packed(self, name: str, fin: int, fout: int) -> Parameter:
         """A quantised weight: packed bytes plus its statistics."""
-        data, statistics = self.setup.packed_bytes(fin * fout, fin, fout)
+        data, statistics = packed_bytes(self.setup, fin * fout, fin, fout)
         parameter = self.make(name, "packed", (data,), 1, False, "weights")
         sharding = self.setup.sharding
         if self.setup.quantization == "torchao_nf4" and sharding.shards_weights:

@@ -152,33 +152,6 @@ class Setup(NamedTuple):
             return not head
         return not head and name not in self.quantization_skips
 
-    def packed_bytes(self, numel: int, fin: int, fout: int) -> tuple[int, tuple[int, ...]]:
-        """Bytes of a packed weight and of its statistics tensors.
-
-        bitsandbytes 0.43 `functional.py` `quantize_4bit` (block 64; double quantisation: 8-bit absmax with one float32 per 256 and
-        two code tables) and `int8_vectorwise_quant`; auto-gptq/optimum `QuantLinear` buffers; torchao `NF4Tensor` (block 64, scaler
-        block 256); hqq `HQQLinear` (half scale and zero per group of 64).
-        """
-        if self.quantization == "bnb_4bit":
-            blocks = -(-numel // 64)
-            if self.double_quant:
-                return numel // 2, (blocks, -(-blocks // 256) * 4, 256 * 4, 16 * 4, 4)
-            return numel // 2, (blocks * 4, 16 * 4)
-        if self.quantization == "bnb_8bit":
-            return numel, (fout * 4,)
-        if self.quantization == "torchao_nf4":
-            blocks = -(-numel // 64)
-            return numel // 2, (blocks, -(-blocks // 256) * self.compute_itemsize, 16 * self.compute_itemsize)
-        groups = -(-fin // max(self.group_size, 1)) * fout
-        packed = numel * self.bits // 8
-        if self.quantization == "gptq":
-            return packed, (groups * 2, groups * self.bits // 8, fin * 4)
-        if self.quantization == "awq":
-            return packed, (groups * 2, groups * self.bits // 8)
-        if self.quantization == "hqq":
-            return packed, (groups * 2, groups * 2)
-        raise CannotEstimate(f"quantization.method {self.quantization} is not modelled")
-
 
 def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> Setup:
     """Decide everything; appends one sentence to `assumed` for each default that had to be taken."""
