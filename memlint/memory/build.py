@@ -6,8 +6,8 @@ import re
 
 from memlint.memory.linear import Linear, Pair, Quantised, Stack
 from memlint.memory.machine import Machine
-from memlint.memory.result import CannotEstimate
 from memlint.memory.packing import packed_bytes
+from memlint.memory.result import CannotEstimate
 from memlint.memory.setup import OUTPUT_HEADS, Setup
 from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
 from memlint.typed import Any
