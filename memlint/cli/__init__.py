@@ -6,6 +6,7 @@ when `MEMLINT_DEBUG=1` asks for it.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -42,10 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output went away (`memlint ... | head`). Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_nowhere()
         return BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _say(internal_error(error))
+        _write_nowhere()
+        return _say("the output cannot be written: no space is left")
     except Exception as error:
         return _say(internal_error(error))
+
+
+def _write_nowhere() -> None:
+    """What standard output still holds cannot be written any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -237,3 +237,18 @@ def test_an_internal_error_is_one_line_and_asks_for_a_report(memlint: Memlint, t
     line = only_line(done.err)
     assert line.startswith("memlint: internal error: ImportError")
     assert "MEMLINT_DEBUG=1" in line
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_output_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "memlint", "gpus"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    assert (done.returncode, done.stderr) == (2, "memlint: the output cannot be written: no space is left\n")
