@@ -30,7 +30,6 @@ MAX_FRUITLESS = 3
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 OTHER_WORK = re.compile(r"infer|eval|export|merge|generat|preprocess|convert|serve|download|predict|chat|tokeniz|upload|score")
 """Names of scripts that take a training's configuration for another purpose."""
-FSDP_QLORA_FLAGS = frozenset({"train_type", "model_name", "batch_size"})
 LLAMA_FACTORY_FLAGS = frozenset({"stage", "finetuning_type", "dataset", "template", "do_train"})
 
 
@@ -151,8 +150,6 @@ def _configured(command: Command, project: Project, *, missing: bool) -> Trainin
             return read_recipe(command, Recipe(_module(known[0]), link, over, command.launcher, {}), project)
     if missing and len(LLAMA_FACTORY_FLAGS & native.keys()) >= 3 and "finetuning_type" in native:
         return read_recipe(command, Recipe("llama_factory", None, native, command.launcher, {}), project)
-    if native.keys() >= FSDP_QLORA_FLAGS:
-        return read_recipe(command, Recipe("fsdp_qlora", None, native, command.launcher, {}), project)
     return None
 
 

@@ -36,6 +36,10 @@ SD_SCRIPTS = re.compile(
 )
 SD_SCRIPTS_FLAGS = frozenset({"dataset_config", "network_module", "train_data_dir", "in_json", "cache_latents", "config_file"})
 BRIDGE_SCRIPTS = re.compile(r"(?:^|/)(?:run_recipe|(?:pretrain|finetune|quantization_aware_train)\w*)\.py$")
+FSDP_QLORA_SCRIPT = re.compile(r"(?:^|/)train\.py$")
+FSDP_QLORA_FLAGS = frozenset({"train_type", "model_name", "batch_size"})
+FSDP_QLORA_OWN = frozenset({"context_length", "use_cpu_offload", "use_gradient_checkpointing", "sharding_strategy", "low_memory",
+                            "reentrant_checkpointing"})  # fmt: skip
 VERL_TRAINERS = re.compile(r"verl\.trainer\.(?:main_ppo\w*|\w*sft_trainer\w*)")
 
 
@@ -122,6 +126,8 @@ def _by_flags(command: Command, words: tuple[Fact, ...]) -> Recipe | None:
         return Recipe("sd_scripts", config, native, command.launcher, {"sd_script": fixed(script.group(1))})
     if BRIDGE_SCRIPTS.search(command.program) and ("recipe" in native or any(name.startswith("model.") for name in native)):
         return Recipe("megatron_bridge", native.pop("config_file", None), native, command.launcher, {})
+    if FSDP_QLORA_SCRIPT.search(command.program) and native.keys() >= FSDP_QLORA_FLAGS and FSDP_QLORA_OWN & native.keys():
+        return Recipe("fsdp_qlora", None, native, command.launcher, {})
     return None
 
 

@@ -82,3 +82,26 @@ def test_others_are_not_taken_for_them(tmp_path: Path, line: str) -> None:
     path = tmp_path / "train.sh"
     path.write_text(line + "\n")
     assert read_launch(Source(str(path), Kind.SHELL, line + "\n"), Project.around(str(path))).runs == ()
+
+
+def test_the_flags_of_fsdp_qlora_win_over_what_its_script_shows(tmp_path: Path) -> None:
+    """Its `main` hands all flags on as `fsdp_qlora(**locals())`; read as a loop, the script shows none of them (05ed9f2)."""
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom fastcore.script import call_parse\nfrom transformers import AutoModelForCausalLM\n"
+        "def fsdp_main(local_rank, world_size, args):\n"
+        "    model = AutoModelForCausalLM.from_pretrained(args['model_name'])\n"
+        "    optimizer = torch.optim.AdamW(model.parameters(), lr=args['lr'])\n"
+        "    for batch in args['data']:\n        model(**batch).loss.backward()\n        optimizer.step()\n"
+        "def fsdp_qlora(**kwargs):\n    torch.multiprocessing.spawn(fsdp_main, args=(2, kwargs), nprocs=2)\n"
+        "@call_parse()\ndef main(model_name: str = 'a/b', context_length: int = 512, train_type: str = 'qlora', batch_size: int = 1,\n"
+        "         lr: float = 1e-5):\n    fsdp_qlora(**locals())\n"
+    )
+    line = "python train.py --train_type lora --model_name org/a --batch_size 4 --context_length 256 --use_cpu_offload False\n"
+    path = tmp_path / "train.sh"
+    path.write_text(line)
+    (run,) = read_launch(Source(str(path), Kind.SHELL, line), Project.around(str(path))).runs
+    assert run.dialect == "fsdp_qlora"
+    assert run.value("batch.sequence_length") == 256
+    assert run.value("batch.micro_batch_size") == 4
+    assert run.value("adapter.method") == "lora"
+    assert run.value("parallel.offload_params") == "none"
