@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from memlint.dialects import by_name, kind_of_document, recognise
 from memlint.dialects.accelerate import launcher_facts
-from memlint.dialects.accepted import unknown_keys, wrong_values
+from memlint.dialects.accepted import unknown_flags, unknown_keys, wrong_values
 from memlint.dialects.context import Context, first_document
 from memlint.dialects.hydra import composed
 from memlint.dialects.settle import settle
@@ -252,7 +252,7 @@ def read_recipe(command: Command, found: Recipe, project: Project) -> TrainingRu
         dialect=dialect.NAME,
         recognised_by=f"launched by {command.program}",
         sites=(*sites, *context.sites, Site(dialect.NAME, "shell", command.span)),
-        problems=(*problems, *wrong_values(facts), *context.problems),
+        problems=(*problems, *unknown_flags(command.argv, dialect.NAME), *wrong_values(facts), *context.problems),
         files=(*files, *context.files),
     )
 

@@ -52,14 +52,15 @@ SLIPS = {
     "micro_batchsize_per_gpu"),
     "verl_ppo": ("gpu_memory_utilization", "gpu_memory_utilisation"), "ms_swift": ("lora_rank", "lora_ranks"),
     "accelerate": ("mixed_precision", "mixed_precison"), "trl_yaml": ("gradient_checkpointing", "gradient_checkpoiting"),
-    "deepspeed": ("reduce_bucket_size", "reduce_bucketsize"),
+    "deepspeed": ("reduce_bucket_size", "reduce_bucketsize"), "megatron_yaml": ("--attention-backend", "--atention-backend"),
+    "sd_scripts": ("gradient_accumulation_steps", "gradient_acumulation_steps"), "torchtitan": ("local_batch_size", "local_batchsize"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("dialect", SLIPS)
 def test_a_slip_of_the_pen(dialect: str, tmp_path: Path) -> None:
     right, wrong = SLIPS[dialect]
-    mark = '"{}":' if dialect == "deepspeed" else "{}:"
+    mark = {"deepspeed": '"{}":', "sd_scripts": "{} =", "torchtitan": "{} ="}.get(dialect, "{}:")
     run = run_of(tmp_path, dialect, f"{mark.format(right)} ", f"{mark.format(wrong)} ")
     messages = [problem.message for problem in run.problems if problem.name == "unknown-key"]
     assert messages == [f"unknown key {wrong!r}: did you mean {right!r}?"]
@@ -73,3 +74,15 @@ def test_the_samples_themselves_are_clean(tmp_path: Path) -> None:
     for path in SAMPLES.iterdir():
         run = extract(str(path), Project.around(str(path))).runs[0]
         assert [p.message for p in run.problems if p.name in ("unknown-key", "wrong-value")] == [], path.name
+
+
+def test_a_slip_in_a_section_whose_name_means_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "lora.toml"
+    file.write_text(
+        '[model]\npretrained_model_name_or_path = "a/b"\n[network_dims]\nnetwork_module = "networks.lora"\nnetwork_dimm = 8\n'
+        "train_batch_size = 2\n"
+    )
+    (run,) = extract(str(file), Project.around(str(file))).runs
+    assert [p.message for p in run.problems if p.name == "unknown-key"] == [
+        "unknown key 'network_dimm': did you mean 'network_dim'?"
+    ]
