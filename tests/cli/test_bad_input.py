@@ -221,6 +221,9 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a shell's background jobs ignore it, and so do their children
     )
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
