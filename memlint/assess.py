@@ -106,8 +106,12 @@ def assess(run: TrainingRun, gpu: Gpu | None = None, settings: Settings | None =
             return Assessment(run, found, least, "", gpu, DOES_NOT_FIT, settings)
         return Assessment(run, found, None, str(error), gpu, UNKNOWN, settings)
     verdict = judge(estimated, gpu)
-    undecided = _size_decides(run, gpu, settings, estimated) if verdict in (TIGHT, DOES_NOT_FIT) else ""
-    if verdict == TIGHT:
+    undecided = ""
+    if verdict == DOES_NOT_FIT:
+        estimated = _down_to_the_shortest(run, found.architecture, gpu, estimated)
+        undecided = _size_decides(run, gpu, settings, estimated) if judge(estimated, gpu) == DOES_NOT_FIT else SHORTER
+    elif verdict == TIGHT:
+        undecided = _size_decides(run, gpu, settings, estimated)
         undecided = undecided or _undecided(run, found.architecture)
     return Assessment(run, found, estimated, undecided, gpu, UNKNOWN if undecided else verdict, settings, {})
 
@@ -190,6 +194,32 @@ def saves(assessment: Assessment, changes: Mapping[str, Any]) -> bool:
         return False
     order = (DOES_NOT_FIT, TIGHT, FITS, UNKNOWN)
     return order.index(judge(after, assessment.gpu)) >= order.index(assessment.verdict)
+
+
+SHORTER = (
+    "samples of batch.sequence_length do not fit, but it is only their cap: say how long the longest are with "
+    "`--set batch.sequence_length=N`"
+)
+
+
+def _down_to_the_shortest(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, estimated: Estimate) -> Estimate:
+    """The estimate with the low ends of samples as short as they can be, where the run only says at what length they are cut."""
+    from memlint.memory.scenarios import length_is_cap
+
+    if not length_is_cap(run):
+        return estimated
+    shortest = {"batch.sequence_length": run.value("batch.completion_length") or 1, "batch.sequence_length_is_cap": False}
+    try:
+        least = _estimate(run.with_values(shortest, "the shortest"), architecture, gpu)
+    except CannotEstimate:
+        return estimated
+    names = ("allocated", "required", "reserved", "device")
+    lows = {name: min(getattr(estimated, name).low, getattr(least, name).low) for name in names}
+    sentence = "samples are neither packed nor padded to batch.sequence_length: the low end is for the shortest that there can be"
+    return estimated._replace(
+        **{name: getattr(estimated, name)._replace(low=low) for name, low in lows.items()},
+        assumptions=(sentence, *estimated.assumptions),
+    )
 
 
 def _size_decides(run: TrainingRun, gpu: Gpu | None, settings: Settings, estimated: Estimate) -> str:
@@ -276,6 +306,8 @@ def overridden(run: TrainingRun, settings: Settings) -> TrainingRun:
     values: dict[str, Any] = dict(settings.set)
     if settings.gpus is not None:
         values["parallel.gpus"] = settings.gpus
+    if values.get("batch.sequence_length") and "batch.sequence_length_is_cap" not in values:
+        values["batch.sequence_length_is_cap"] = False  # a person who says how long samples are knows it
     facts = {
         key: fixed(value, note=settings.origin_of(key)) for key, value in values.items() if _overrides(settings, key, run, key)
     }

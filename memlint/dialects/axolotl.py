@@ -285,10 +285,12 @@ def _parallel(settings: Settings, result: Facts, context: Context) -> Facts:
         if settings.given("gradient_checkpointing") is not None and settings.on("gradient_checkpointing"):
             facts_.pop("checkpointing.use_reentrant", None)
     sizes = ("dp_shard_size", "dp_replicate_size", "tensor_parallel_size", "context_parallel_size", "expert_parallel_size")
-    degrees = [fact for fact in (settings.given(name) for name in sizes[:4]) if fact is not None]
-    shard = settings.given("dp_shard_size")
-    if shard is not None:
-        facts_["parallel.data_shard"] = derive(integer, shard)
+    degrees = [fact for fact in (settings.given(name) for name in sizes) if fact is not None]
+    stated = settings.given("dp_shard_size")
+    shard = derive(integer, stated) if stated is not None else None
+    # a size of 1 makes no mesh, FSDP takes every GPU (axolotl 067b021c8b `utils/trainer.py`, `setup_parallelism_envs`)
+    if shard is not None and shard.value != 1:
+        facts_["parallel.data_shard"] = shard
         product = derive(_product, *degrees)
         if product.known:
             facts_["parallel.gpus"] = default(product.value, "product of the parallel sizes")

@@ -5,7 +5,8 @@ Call `settle` once, when all facts of a run are together.
 A decision that was made here: the truncation length of an unpacked run (Axolotl, LLaMA-Factory, torchtune, litgpt, ms-swift,
 open-instruct, TRL, transformers) is taken as the length, and `batch.sequence_length_is_cap` is not set. A cap lowers the low end of
 the estimate by about a quarter, for data that never reach it; among the thousands of samples of a real data set some row nearly
-always does, and the longest batch decides the peak.
+always does, and the longest batch decides the peak. `does not fit` does not rest on that: it must hold for the shortest samples, too
+(`memlint.memory.scenarios.length_is_cap`).
 """
 
 from __future__ import annotations

@@ -140,6 +140,14 @@ def open_length(run: TrainingRun, architecture: Architecture) -> bool:
     return not stated and not media.latent_tokens + media.text_tokens and bool(architecture.max_positions)
 
 
+def length_is_cap(run: TrainingRun) -> bool:
+    """True where texts are cut at `batch.sequence_length` and neither packed nor padded up to it: nothing says that any is that long."""
+    stated = run.value("batch.sequence_length") is not None
+    filled = run.value("batch.packing") or run.value("batch.pad_to_max_length")
+    unpacked = run.value("batch.packing") is False and run.value("batch.sequence_length_is_cap") is not False
+    return stated and not filled and bool(unpacked or run.value("batch.sequence_length_is_cap"))
+
+
 def _unpadded(run: TrainingRun) -> list[list[dict[str, Any]]]:
     """Samples that are not padded take their own lengths: all at the cap, or one of them and next to nothing for the others."""
     return [[{}, {"batch.micro_batch_size": 1}]] if run_is_unpadded(run) else []

@@ -29,8 +29,11 @@ FULL: dict[str, Any] = {**LORA, "adapter.method": "none", "checkpointing.enabled
 
 
 def judged(gpu: str, **facts: Any) -> Assessment:
-    known = {name: fixed(value) for name, value in facts.items()}
-    return assess(TrainingRun("train.py", Span("train.py", 1), known), find(gpu))
+    return assess(known(**facts), find(gpu))
+
+
+def known(**facts: Any) -> TrainingRun:
+    return TrainingRun("train.py", Span("train.py", 1), {name: fixed(value) for name, value in facts.items()})
 
 
 @pytest.mark.parametrize(
@@ -86,8 +89,8 @@ COLAB = Origin(Span("a.ipynb", 1), "the notebook's metadata")
 )
 def test_a_card_that_a_file_names_without_its_size(length: int, gpu: str, verdict: str) -> None:
     facts = {**LORA, "batch.sequence_length": length, "batch.micro_batch_size": 4}
-    known = {name: fixed(value) for name, value in facts.items()} | {"hardware.gpu": Fact(gpu, origin=(COLAB,))}
-    run = TrainingRun("a.ipynb", Span("a.ipynb", 1), known)
+    said_by_colab = {"hardware.gpu": Fact(gpu, origin=(COLAB,))}
+    run = TrainingRun("a.ipynb", Span("a.ipynb", 1), {name: fixed(value) for name, value in facts.items()} | said_by_colab)
     assert assess(run, target(run, Settings())).verdict == verdict
     if gpu == "A100":  # somebody who writes it means the smaller one, as `memlint gpus` says
         said = Settings(gpu="A100")
@@ -96,8 +99,33 @@ def test_a_card_that_a_file_names_without_its_size(length: int, gpu: str, verdic
 
 def test_samples_without_padding_take_their_own_lengths() -> None:
     capped = {**LORA, "batch.sequence_length": 4096, "batch.sequence_length_is_cap": True, "batch.micro_batch_size": 32}
-    padded, own = judged("a100-80gb", **capped), judged("a100-80gb", **capped, **{"batch.padding_free": True})
-    assert padded.verdict == DOES_NOT_FIT
-    assert own.verdict != DOES_NOT_FIT
-    assert own.estimate is not None and padded.estimate is not None
-    assert own.estimate.required.low < padded.estimate.required.low / 8  # one sample of 32
+    runs = [known(**capped), known(**capped, **{"batch.padding_free": True})]
+    padded, own = (assess(run).estimate for run in runs)
+    assert own is not None and padded is not None
+    assert own.required.low < padded.required.low / 8  # one sample of 32
+
+
+@pytest.mark.parametrize(
+    ("gpu", "facts", "verdict"),
+    [
+        # 32 samples of 4096 tokens without checkpointing take hundreds of GiB, but data of short questions do not
+        ("a100-80gb", {"batch.sequence_length_is_cap": True}, UNKNOWN),
+        ("a100-80gb", {"batch.packing": False}, UNKNOWN),  # every loader of texts cuts them somewhere
+        ("a100-80gb", {"batch.packing": True}, DOES_NOT_FIT),
+        ("a100-80gb", {"batch.packing": False, "batch.pad_to_max_length": True}, DOES_NOT_FIT),
+        ("a100-80gb", {}, DOES_NOT_FIT),  # a loop's own rows are as long as they are
+        ("8gb", {"batch.sequence_length_is_cap": True}, DOES_NOT_FIT),  # 12.6 GiB of weights
+    ],
+)
+def test_a_length_at_which_samples_are_cut(gpu: str, facts: dict[str, Any], verdict: str) -> None:
+    found = judged(gpu, **{**LORA, "batch.sequence_length": 4096, "batch.micro_batch_size": 32, **facts})
+    assert found.verdict == verdict
+    assert ("it is only their cap" in found.why_not) is (verdict == UNKNOWN)
+    if gpu == "8gb":  # 6.74e9 x 2 B = 12.55 GiB of weights, less the 1.5 % of the model, and next to nothing
+        assert found.estimate is not None and 12.3 < found.estimate.required.low / 2**30 < 14
+
+
+def test_a_length_that_a_person_states_is_no_cap() -> None:
+    run = known(**{**LORA, "batch.sequence_length": 512, "batch.packing": False, "batch.micro_batch_size": 32})
+    said = Settings(set={"batch.sequence_length": 4096})
+    assert assess(run, find("a100-80gb"), said).verdict == DOES_NOT_FIT

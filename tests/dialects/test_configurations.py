@@ -93,6 +93,19 @@ def test_axolotl_checkpointing(text: str, enabled: bool, offload: bool | None, r
     )
 
 
+@pytest.mark.parametrize(
+    ("sizes", "shard", "gpus"),
+    [
+        ("dp_shard_size: 1\ntensor_parallel_size: 1\n", None, None),  # sets no mesh up: FSDP shards over whatever is launched
+        ("dp_shard_size: 2\ntensor_parallel_size: 2\n", 2, 4),
+        ("dp_shard_size: 2\nexpert_parallel_size: 2\n", 2, 4),  # "world size 4 minimum", says its example
+    ],
+)
+def test_axolotl_parallel_sizes(sizes: str, shard: int | None, gpus: int | None) -> None:
+    run = run_of(f"{AXOLOTL}{sizes}fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n")
+    assert values(run, "parallel.strategy", "parallel.data_shard", "parallel.gpus") == ("fsdp2", shard, gpus)
+
+
 def test_axolotl_qlora() -> None:
     run = run_of(AXOLOTL + "adapter: qlora\nload_in_4bit: true\nbf16: true\nlora_r: 16\nlora_target_linear: true\n")
     keys = ("adapter.method", "adapter.r", "adapter.target_modules", "quantization.method", "quantization.quant_type",
