@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from memlint.facts import TrainingRun, fixed
 from memlint.memory.estimate import estimate
 from memlint.memory.result import Estimate
@@ -24,7 +26,7 @@ def estimated(**facts: object) -> Estimate:
         "adapter.r": 8, "adapter.target_modules": ["q_proj"], "quantization.method": "bnb_4bit", "quantization.double_quant": True,
         **facts,
     }  # fmt: skip
-    found = lookup("Qwen/Qwen3-30B-A3B")
+    found = lookup(str(run["model.id"]))
     assert found.architecture is not None
     known = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()})
     return estimate(known, found.architecture, None)
@@ -48,3 +50,10 @@ def test_the_estimate_spans_both_ways_when_no_version_is_stated() -> None:
     assert packed.high < 24 * GB < 2 * 28.99 * GB < whole.low
     assert (spanned.low, spanned.high) == (packed.low, whole.high)
     assert any("nothing states the version" in sentence for sentence in estimated().assumptions)
+
+
+def test_packed_experts_of_llama_4() -> None:
+    # Scout: 48 layers x 16 experts x 3 x 5120 x 8192 = 96.6e9 weights of its 109e9, a bias-free text part of 107.8e9 (its config.json).
+    packed = weights(**{"model.id": "meta-llama/Llama-4-Scout-17B-16E", "quantization.experts": True})
+    whole = weights(**{"model.id": "meta-llama/Llama-4-Scout-17B-16E", "framework.versions": {"transformers": "5.24.0"}})
+    assert whole - packed == pytest.approx(96.6 * GB * (2 - 0.5 - 1 / 64 - 4 / (64 * 256)), rel=0.005)

@@ -16,7 +16,7 @@ from memlint.memory.families.llama import Part, Rotary, decoder, mlp_of
 from memlint.memory.families.llama_styles import Style
 from memlint.memory.families.mla import turn_complex
 from memlint.memory.families.model import Model
-from memlint.memory.linear import apply
+from memlint.memory.linear import apply, stacked
 from memlint.memory.machine import Machine
 from memlint.memory.result import NoPage
 from memlint.memory.tensor import FP32, INT64, Tensor
@@ -82,8 +82,8 @@ def feed_forward(b: Builder, a: Architecture, style: Style, index: int) -> Part:
     hidden, inner, act = a.hidden_size or 0, a.intermediate_size or 0, a.activation or "silu"
     count, top_k = int(config.get("num_local_experts") or 16), int(config.get("num_experts_per_tok") or 1)
     b.parent = "experts"
-    both = b.parameter("gate_up_proj", "experts", (count * hidden, 2 * inner))
-    down = b.parameter("down_proj", "experts", (count * inner, hidden))
+    both = b.stack("gate_up_proj", count, hidden, 2 * inner, ())
+    down = b.stack("down_proj", count, inner, hidden, ())
     b.parent = "mlp"
     router = b.linear("router", hidden, count)
     shared = mlp_of(b, a, style, index, inner, "shared_expert")
@@ -97,10 +97,12 @@ def feed_forward(b: Builder, a: Architecture, style: Style, index: int) -> Part:
         scores = ops.cast(m, ops.unary(m, ops.cast(m, spread, FP32), keeps="output"), x.itemsize)
         del picked, spread
         routed = ops.mul(m, ops.spread(m, x, count * x.numel), ops.copy(m, scores))
-        gate, up = ops.split(m, ops.matmul(m, routed, both, count * tokens * 2 * inner), (count * tokens * inner,) * 2)
+        gate, up = ops.split(
+            m, ops.matmul(m, routed, stacked(m, both), count * tokens * 2 * inner), (count * tokens * inner,) * 2
+        )
         routed = ops.mul(m, up, parts.activation(m, gate, act))
         del gate, up
-        routed = ops.matmul(m, routed, down, count * x.numel)
+        routed = ops.matmul(m, routed, stacked(m, down), count * x.numel)
         out = shared(m, x)
         added = ops.sum_groups(m, routed, x.numel)
         numel, itemsize = out.numel, out.itemsize
