@@ -32,7 +32,7 @@ class Arguments:
     """
 
     def __init__(self, native: Native, versions: Versions, library: str, class_name: str) -> None:
-        self.native, self.versions, self.library, self.class_name = native, versions, library, class_name
+        self.native, self.versions, self.package, self.class_name = native, versions, library, class_name
 
     def __call__(self, *names: str) -> Fact:
         """The first of the given names, else the default of the first that the version has."""
@@ -40,10 +40,10 @@ class Arguments:
         if fact is not None:
             return fact
         for name in names:
-            found = default_fact(self.library, self.class_name, name, self.versions)
+            found = default_fact(self.package, self.class_name, name, self.versions)
             if found.known:
                 return found
-        return default_fact(self.library, self.class_name, names[0], self.versions)
+        return default_fact(self.package, self.class_name, names[0], self.versions)
 
     def given(self, *names: str) -> Fact | None:
         """The first of the names that the input gives (an explicit null counts as absent)."""
@@ -51,11 +51,11 @@ class Arguments:
 
     def default(self, name: str) -> Any:
         """The default value of an argument; `defaults.MISSING` where the version has no such argument."""
-        return default_value(self.library, self.class_name, name, self.versions)
+        return default_value(self.package, self.class_name, name, self.versions)
 
     def note(self) -> str:
         """The origin of this class's defaults."""
-        return f"{self.versions.note(self.library)} default of {self.class_name}"
+        return f"{self.versions.note(self.package)} default of {self.class_name}"
 
 
 def training_arguments(
@@ -154,7 +154,7 @@ def precision(arguments: Arguments) -> Fact:
 
     def mode(use_bf16: Any, use_fp16: Any) -> str:
         half = boolean(use_fp16) if use_fp16 is not None else False
-        brain = boolean(use_bf16) if use_bf16 is not None else (not half if arguments.library == "trl" else False)
+        brain = boolean(use_bf16) if use_bf16 is not None else (not half if arguments.package == "trl" else False)
         if half and brain:
             raise Impossible("fp16 and bf16 are both on")
         return "bf16-mixed" if brain else "fp16-mixed" if half else "fp32"
@@ -182,7 +182,7 @@ def checkpointing(arguments: Arguments) -> Facts:
     names = ("activation_checkpointing", "gradient_checkpointing") if renamed else ("gradient_checkpointing",)
     switch = arguments.given(*names)
     if switch is None:
-        defaults = [fact for fact in (default_fact(arguments.library, arguments.class_name, n, versions) for n in names)
+        defaults = [fact for fact in (default_fact(arguments.package, arguments.class_name, n, versions) for n in names)
                     if fact.known and fact.value is not None]  # fmt: skip
         switch = defaults[0] if defaults else default(False, arguments.note())
     enabled = derive(boolean, switch)
@@ -200,7 +200,7 @@ def checkpointing(arguments: Arguments) -> Facts:
         # transformers 5.0: modeling_utils.gradient_checkpointing_enable switched to non-reentrant. TRL since 0.27 sets
         # it for older transformers too (sft_trainer.py, dpo_trainer.py, ...)
         modern = versions.at_least("transformers", "5.0")
-        trl = arguments.library == "trl" and versions.at_least("trl", "0.27")
+        trl = arguments.package == "trl" and versions.at_least("trl", "0.27")
         where = versions.note("trl" if trl and not modern else "transformers")
         facts["checkpointing.use_reentrant"] = default(not (modern or trl), f"{where} default")
     offload = arguments.given(*(f"{name}.offload" for name in kwargs)) or arguments.given("activation_offloading")
@@ -234,7 +234,7 @@ def _logits(arguments: Arguments) -> Fact:
     """Liger's fused linear cross entropy never materialises the logits."""
     kernels = arguments("use_liger_kernel", "use_liger")
     off = arguments.given("liger_kernel_config.fused_linear_cross_entropy")
-    if not kernels.known and kernels.reason.endswith(arguments.versions.note(arguments.library)):
+    if not kernels.known and kernels.reason.endswith(arguments.versions.note(arguments.package)):
         return default("full", arguments.note())  # a version without the switch
     return derive(
         lambda on, fused: "fused" if boolean(on) and fused is not False else "full",

@@ -165,13 +165,6 @@ def negated_sum(m: Machine, x: Tensor) -> Tensor:
     return m.tape.record(out, (x,), rule)
 
 
-def opposite(m: Machine, x: Tensor) -> Tensor:
-    """`constant - x`: the gradient is negated."""
-    out = m.new(x.numel, x.itemsize)
-    numel, itemsize = x.numel, x.itemsize
-    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),))
-
-
 def doubled(m: Machine, x: Tensor) -> Tensor:
     """An operand that is added with a factor (`add_(x, alpha=2)`): its gradient is scaled, the operand is used as it is."""
     numel, itemsize = x.numel, x.itemsize

@@ -121,7 +121,7 @@ def mul(m: Machine, a: Tensor, b: Tensor) -> Tensor:
 
 
 def scale(m: Machine, x: Tensor) -> Tensor:
-    """`x * number`, `-x`, `x / number`: nothing saved."""
+    """`x * number`, `-x`, `number - x`, `x / number`: nothing saved."""
     out = m.new(x.numel, x.itemsize)
     numel, itemsize = x.numel, x.itemsize
     return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),))

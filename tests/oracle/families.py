@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from .bases import LATENT, LLAMA, MOE
 from .family import VOCAB, Family
 from .media_families import MEDIA
 from .text_families import TEXT
 
-_LLAMA = {
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_WIDE = dict(_LLAMA, head_dim=24)
+_WIDE = dict(LLAMA, head_dim=24)
 _BERT = {
     "hidden_size": 64,
     "intermediate_size": 176,
@@ -83,36 +73,18 @@ _BART = {
     "decoder_layerdrop": 0.0,
 }
 
-_MOE = frozenset({"dropout", "float32"})
-"""peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
-
-_LATENT = dict(
-    _LLAMA,
-    num_key_value_heads=4,
-    n_routed_experts=4,
-    n_shared_experts=2,
-    num_experts_per_tok=2,
-    moe_intermediate_size=88,
-    first_k_dense_replace=1,
-    q_lora_rank=None,
-    kv_lora_rank=32,
-    qk_rope_head_dim=8,
-    qk_nope_head_dim=16,
-    v_head_dim=24,
-)
-
 
 FAMILIES: tuple[Family, ...] = (
     Family("llama", config=_WIDE),
-    Family("qwen2", config=_LLAMA),
+    Family("qwen2", config=LLAMA),
     Family("gpt2", config=dict(_GPT, n_embd=64, n_head=4, n_inner=176, n_positions=512), depth=_LAYERS),
     Family("bert", "sequence_classification", _BERT),
     Family("mistral", config=dict(_WIDE, sliding_window=None)),
     Family("qwen3", config=_WIDE),
     Family("gemma", config=_WIDE),
     Family("gemma2", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), without=frozenset({"sdpa"})),
-    Family("phi", config=dict(_LLAMA, partial_rotary_factor=0.5)),
-    Family("phi3", config=_LLAMA),
+    Family("phi", config=dict(LLAMA, partial_rotary_factor=0.5)),
+    Family("phi3", config=LLAMA),
     Family("gpt_neox", config=dict(_BERT, bos_token_id=1, eos_token_id=2, rotary_pct=0.5)),
     Family(
         "opt",
@@ -175,29 +147,29 @@ FAMILIES: tuple[Family, ...] = (
         dict(_BERT, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
         layer_list=_kinds,
     ),
-    Family("granite", config=_LLAMA),
-    Family("cohere", config=_LLAMA),
-    Family("olmo", config=_LLAMA),
-    Family("olmo2", config=_LLAMA),
-    Family("stablelm", config=dict(_LLAMA, partial_rotary_factor=0.25)),
-    Family("smollm3", config=_LLAMA),
+    Family("granite", config=LLAMA),
+    Family("cohere", config=LLAMA),
+    Family("olmo", config=LLAMA),
+    Family("olmo2", config=LLAMA),
+    Family("stablelm", config=dict(LLAMA, partial_rotary_factor=0.25)),
+    Family("smollm3", config=LLAMA),
     Family("gemma3_text", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), layer_list=_kinds),
-    Family("starcoder2", config=_LLAMA),
-    Family("mixtral", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE),
+    Family("starcoder2", config=LLAMA),
+    Family("mixtral", config=dict(LLAMA, num_local_experts=4, num_experts_per_tok=2), without=MOE),
     Family(
         "qwen2_moe",
-        config=dict(_LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
-        without=_MOE,
+        config=dict(LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
+        without=MOE,
     ),
     Family(
         "qwen3_moe",
         config=dict(_WIDE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88),
-        without=_MOE,
+        without=MOE,
     ),
-    Family("olmoe", config=dict(_LLAMA, num_experts=4, num_experts_per_tok=2), without=_MOE),
-    Family("granitemoe", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE),
-    Family("deepseek_v2", config=dict(_LATENT, topk_method="greedy", topk_group=1, n_group=1), without=_MOE),
-    Family("deepseek_v3", config=dict(_LATENT, q_lora_rank=48, n_group=2, topk_group=1), without=_MOE),
+    Family("olmoe", config=dict(LLAMA, num_experts=4, num_experts_per_tok=2), without=MOE),
+    Family("granitemoe", config=dict(LLAMA, num_local_experts=4, num_experts_per_tok=2), without=MOE),
+    Family("deepseek_v2", config=dict(LATENT, topk_method="greedy", topk_group=1, n_group=1), without=MOE),
+    Family("deepseek_v3", config=dict(LATENT, q_lora_rank=48, n_group=2, topk_group=1), without=MOE),
     Family(
         "glm4_moe",
         config=dict(
@@ -210,20 +182,20 @@ FAMILIES: tuple[Family, ...] = (
             topk_group=1,
             first_k_dense_replace=1,
         ),
-        without=_MOE,
+        without=MOE,
     ),
-    Family("phimoe", config=dict(_LLAMA, num_local_experts=4, num_experts_per_tok=2), without=_MOE | {"lora"}),
+    Family("phimoe", config=dict(LLAMA, num_local_experts=4, num_experts_per_tok=2), without=MOE | {"lora"}),
     Family(
         "gpt_oss",
         config=dict(_WIDE, num_local_experts=4, num_experts_per_tok=2, sliding_window=4096),
         layer_list=_kinds,
-        without=_MOE | {"sdpa"},
+        without=MOE | {"sdpa"},
     ),
-    Family("cohere2", config=dict(_LLAMA, sliding_window=64), layer_list=_sliding),
+    Family("cohere2", config=dict(LLAMA, sliding_window=64), layer_list=_sliding),
     Family(
         "gemma4_text",
         config=dict(
-            _LLAMA,
+            LLAMA,
             head_dim=16,
             global_head_dim=32,
             sliding_window=4096,
@@ -236,14 +208,14 @@ FAMILIES: tuple[Family, ...] = (
             moe_intermediate_size=88,
         ),
         layer_list=_sliding,
-        without=_MOE,
+        without=MOE,
     ),
     Family("qwen3_5_text", config=_DELTA, layer_list=_mostly_linear),
     Family(
         "qwen3_next",
         config=dict(_DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
         layer_list=_mostly_full,
-        without=_MOE,
+        without=MOE,
     ),
     Family(
         "t5",

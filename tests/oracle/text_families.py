@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
+from .bases import LATENT, LLAMA, MOE
 from .family import VOCAB, Family
-
-_LLAMA = {
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 
 
 def _convolutions(layers: int) -> dict[str, list[str]]:
@@ -25,41 +14,24 @@ def _attending(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["attention"] * layers}
 
 
-_MOE = frozenset({"dropout", "float32"})
-"""peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
-
-_LATENT = dict(
-    _LLAMA,
-    num_key_value_heads=4,
-    n_routed_experts=4,
-    n_shared_experts=2,
-    num_experts_per_tok=2,
-    moe_intermediate_size=88,
-    first_k_dense_replace=1,
-    q_lora_rank=48,
-    kv_lora_rank=32,
-    qk_rope_head_dim=8,
-    qk_nope_head_dim=16,
-    v_head_dim=24,
-)
-_INDEXED = dict(_LATENT, n_group=1, topk_group=1, index_n_heads=3, index_head_dim=16, index_topk=64)
+_INDEXED = dict(LATENT, q_lora_rank=48, n_group=1, topk_group=1, index_n_heads=3, index_head_dim=16, index_topk=64)
 
 
 TEXT: tuple[Family, ...] = (
-    Family("lfm2", config=dict(_LLAMA, block_auto_adjust_ff_dim=False), layer_list=_convolutions),
+    Family("lfm2", config=dict(LLAMA, block_auto_adjust_ff_dim=False), layer_list=_convolutions),
     Family(
         "granitemoehybrid",
         config=dict(
-            _LLAMA, shared_intermediate_size=176, num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope"
+            LLAMA, shared_intermediate_size=176, num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope"
         ),
         layer_list=_attending,
     ),
-    Family("deepseek_v32", config=_INDEXED, without=_MOE),
-    Family("glm_moe_dsa", config=_INDEXED, without=_MOE),
+    Family("deepseek_v32", config=_INDEXED, without=MOE),
+    Family("glm_moe_dsa", config=_INDEXED, without=MOE),
     Family(
         "llama4_text",
         config=dict(
-            _LLAMA,
+            LLAMA,
             head_dim=24,
             intermediate_size_mlp=200,
             num_local_experts=4,

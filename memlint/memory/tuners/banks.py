@@ -6,7 +6,7 @@ from memlint.memory import algebra, ops
 from memlint.memory.linear import base, product
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import INT64, Parameter, Tensor
-from memlint.memory.tuners.site import BNB, Forward, Site
+from memlint.memory.tuners.site import BNB, Forward, Site, base_to_add_to
 
 
 def part(bank: Tensor, numel: int) -> Tensor:
@@ -24,9 +24,7 @@ def vera(site: Site) -> Forward:
 
     def forward(m: Machine, x: Tensor) -> Tensor:
         dtype = x.itemsize
-        result = base(m, layer, x)
-        if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
-            result = ops.copy(m, result)
+        result = base_to_add_to(m, layer, x)
         x = ops.cast(m, x, inner.itemsize)
         low = ops.mul(m, inner, product(m, ops.dropout(m, x, p), part(a, rank * layer.fin), None, layer.fin, rank))
         result = ops.add(m, result, ops.mul(m, outer, product(m, low, part(b, layer.fout * rank), None, rank, layer.fout)))
@@ -51,9 +49,7 @@ def pvera(site: Site) -> Forward:
 
     def forward(m: Machine, x: Tensor) -> Tensor:
         dtype = x.itemsize
-        result = base(m, layer, x)
-        if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
-            result = ops.copy(m, result)
+        result = base_to_add_to(m, layer, x)
         x = ops.cast(m, x, inner.itemsize)
         both = ops.mul(m, inner, product(m, ops.dropout(m, x, p), part(a, 2 * rank * layer.fin), None, layer.fin, 2 * rank))
         mean, variance = ops.split(m, both, (both.numel // 2, both.numel // 2))

@@ -8,7 +8,7 @@ from memlint.memory import algebra, ops
 from memlint.memory.linear import base, product, unpacked
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Parameter, Tensor
-from memlint.memory.tuners.site import BNB, Forward, Site
+from memlint.memory.tuners.site import BNB, Forward, Site, base_to_add_to
 
 LORA_FA = {"lora-fa", "lora_fa"}
 """The method and the optimizer that train B only (peft 0.21.2 `optimizers/lorafa.py`)."""
@@ -30,10 +30,8 @@ def lora(site: Site) -> Forward:
     packed = layer.quantised is not None and layer.quantised.method in BNB
 
     def forward(m: Machine, x: Tensor) -> Tensor:
-        result = base(m, layer, x)
+        result = base_to_add_to(m, layer, x)
         dtype = result.itemsize
-        if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
-            result = ops.copy(m, result)
         if not (packed and m.autocast):
             x = ops.cast(m, x, a.itemsize)
         inner = ops.dropout(m, x, p)
@@ -97,10 +95,8 @@ def dora(site: Site) -> Forward:
     rank, packed = a.shape[0] // site.copies, layer.quantised is not None and layer.quantised.method in BNB
 
     def forward(m: Machine, x: Tensor) -> Tensor:
-        result = base(m, layer, x)
+        result = base_to_add_to(m, layer, x)
         dtype = result.itemsize
-        if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
-            result = ops.copy(m, result)
         if not (packed and m.autocast):
             x = ops.cast(m, x, a.itemsize)
         dropped = ops.dropout(m, x, p)

@@ -20,7 +20,7 @@ def skew(m: Machine, weight: Tensor, index: Tensor, numel: int) -> Tensor:
 def cayley(m: Machine, q: Tensor, side: int) -> Tensor:
     """(I + Q)(I - Q)^-1 by a solver."""
     eye = m.new(side * side, FP32)
-    left, right = ops.shift(m, q), algebra.opposite(m, q)
+    left, right = ops.shift(m, q), ops.scale(m, q)
     out = algebra.solve(m, left, right, side)
     del eye, left, right
     return out

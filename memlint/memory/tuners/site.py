@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from memlint.memory import ops
 from memlint.memory.build import Builder
-from memlint.memory.linear import Linear
+from memlint.memory.linear import Linear, base
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
 from memlint.memory.tensor import FP32, Parameter, Storage, Tensor
@@ -95,3 +96,11 @@ class Site(NamedTuple):
 
 
 Tuner = Callable[[Site], Forward]
+
+
+def base_to_add_to(m: Machine, layer: Linear, x: Tensor) -> Tensor:
+    """The layer's own result, which PEFT clones where it comes from a 4-bit layer (`lora/bnb.py` `Linear4bit` and its like)."""
+    result = base(m, layer, x)
+    if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
+        result = ops.copy(m, result)
+    return result

@@ -6,7 +6,7 @@ from memlint.memory import algebra, ops
 from memlint.memory.linear import base, product, unpacked
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Tensor
-from memlint.memory.tuners.site import BNB, Forward, Site
+from memlint.memory.tuners.site import BNB, Forward, Site, base_to_add_to
 
 FEED_FORWARD = ("down_proj", "fc2", "wo", "dense_4h_to_h", "c_proj", "w2")
 """Layers whose input IA3 scales (peft 0.21.2 `utils/constants.py`, `TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING`)."""
@@ -67,9 +67,7 @@ def miss(site: Site) -> Forward:
 
     def forward(m: Machine, x: Tensor) -> Tensor:
         dtype = x.itemsize
-        result = base(m, layer, x)
-        if layer.quantised is not None and layer.quantised.method == "bnb_4bit":
-            result = ops.copy(m, result)
+        result = base_to_add_to(m, layer, x)
         whole: Tensor = block if narrow == layer.fout else algebra.linear_function(m, block, rank * layer.fout)
         rows, groups = x.numel // layer.fin, -(-layer.fin // rank)
         if layer.fin % rank:

@@ -1,0 +1,35 @@
+"""What tiny configs of several families have in common."""
+
+from __future__ import annotations
+
+from .family import VOCAB
+
+LLAMA = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+MOE = frozenset({"dropout", "float32"})
+"""peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
+
+LATENT = dict(
+    LLAMA,
+    num_key_value_heads=4,
+    n_routed_experts=4,
+    n_shared_experts=2,
+    num_experts_per_tok=2,
+    moe_intermediate_size=88,
+    first_k_dense_replace=1,
+    q_lora_rank=None,
+    kv_lora_rank=32,
+    qk_rope_head_dim=8,
+    qk_nope_head_dim=16,
+    v_head_dim=24,
+)
