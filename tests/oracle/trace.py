@@ -96,6 +96,12 @@ def build(family: Family, layers: int, regime: Regime) -> torch.nn.Module:
     """
     with torch.device("meta"):
         model = _build(family, layers, regime)
+    to_fake_cuda(model)
+    return model.train()
+
+
+def to_fake_cuda(model: torch.nn.Module) -> dict[int, torch.Tensor]:
+    """Put every parameter and buffer on the fake device; where each went, by the old one's identity."""
     moved: dict[int, torch.Tensor] = {}
     with fake_cuda():
         for module in model.modules():
@@ -108,7 +114,7 @@ def build(family: Family, layers: int, regime: Regime) -> torch.nn.Module:
                         is_weight = isinstance(tensor, torch.nn.Parameter)
                         moved[id(tensor)] = torch.nn.Parameter(new, tensor.requires_grad) if is_weight else new
                     tensors[name] = moved[id(tensor)]
-    return model.train()
+    return moved
 
 
 def _build(family: Family, layers: int, regime: Regime) -> Any:

@@ -31,7 +31,7 @@ from .engine import Engine
 from .fake_cuda import fake_cuda
 from .family import BATCH, SEQUENCE, VOCAB
 from .ledger import Block, Ledger, rounded
-from .trace import plain_positions
+from .trace import plain_positions, to_fake_cuda
 
 peft.tuners.boft.layer.get_fbd_cuda = lambda: None  # no compiler of CUDA code, as in most environments
 
@@ -130,22 +130,8 @@ def build(method: str, layers: int, options: dict[str, Any], biased: bool, check
     own = {id(t) for t in (*model.parameters(), *model.buffers())}
     kind = PEFT_TYPE_TO_CONFIG_MAPPING[peft.PeftType(method.upper())]
     adapted = peft.get_peft_model(model, kind(task_type="CAUSAL_LM", target_modules=TARGETS, **options))
-    moved: dict[int, Any] = {}
-    base: set[int] = set()
-    with fake_cuda():
-        for module in adapted.modules():
-            for tensors in (module._parameters, module._buffers):
-                for name, tensor in tensors.items():
-                    if tensor is None:
-                        continue
-                    if id(tensor) not in moved:
-                        new = torch.empty_like(tensor, device="cuda")
-                        moved[id(tensor)] = (
-                            torch.nn.Parameter(new, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else new
-                        )
-                        if id(tensor) in own:
-                            base.add(id(moved[id(tensor)]))
-                    tensors[name] = moved[id(tensor)]
+    moved = to_fake_cuda(adapted)
+    base = {id(moved[old]) for old in own if old in moved}
     return adapted.train(), base
 
 
