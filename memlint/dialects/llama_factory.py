@@ -64,7 +64,10 @@ def facts(native: Native, context: Context | None = None) -> Facts:
         "reference_model": _reference(native, stage, tuning),
     }
     model = given(native, "model_name_or_path")
-    if model is not None:
+    on_cpu = given(native, "use_kt")
+    if on_cpu is not None and on_cpu.value is not False:
+        result["model.id"] = unknown("`use_kt` keeps the experts in host memory and computes them there, which is not modelled")
+    elif model is not None:
         result["model.id"] = derive(text, model)
     reward, kind = given(native, "reward_model"), given(native, "reward_model_type")
     if reward is not None and stage.value == "ppo" and kind is not None and kind.value == "full":

@@ -230,6 +230,13 @@ def test_llama_factory_stages(text: str, objective: str, reference: str) -> None
     assert values(run, "objective", "reference_model") == (objective, reference)
 
 
+@pytest.mark.parametrize(("switch", "known"), [("use_kt: true", False), ("use_kt: false", True), ("", True)])
+def test_llama_factory_does_not_judge_experts_that_ktransformers_keeps_on_the_cpu(switch: str, known: bool) -> None:
+    """`hparams/model_args.py`: `use_kt` wraps the experts on the CPU; LLaMA-Factory's example has 235 B parameters and no sharding."""
+    run = run_of(f"{LLAMA_FACTORY}{switch}\n")
+    assert (run.value("model.id") is not None) is known
+
+
 def test_llama_factory_adapter_and_quantization() -> None:
     run = run_of(
         LLAMA_FACTORY + "quantization_bit: 4\nlora_rank: 16\nlora_target: q_proj,v_proj\nbf16: true\nadditional_target: lm_head\n"
