@@ -67,6 +67,8 @@ class Sharding(NamedTuple):
     exchange: str = ""
     """How they see each other's parts in attention: a2a, gather or ring."""
     expert: int = 1
+    expert_beside: bool = False
+    """Expert parallelism is an axis of its own beside the one that shards, not a part of it."""
     expert_tensor: int = 1
     """Tensor ranks an expert is split over."""
     sequence_parallel: bool = False
@@ -113,9 +115,15 @@ class Sharding(NamedTuple):
         return self.strategy in ZERO
 
     def share(self, numel: int, kind: str = "") -> int:
-        """Elements of a rank's part. A rank's own experts are shared with the ranks that have the same ones only."""
-        ranks = max(1, self.ranks // self.expert) if kind == "experts" else self.ranks
-        return -(-numel // ranks)
+        """Elements of a rank's part."""
+        return -(-numel // (self.expert_ranks if kind == "experts" else self.ranks))
+
+    @property
+    def expert_ranks(self) -> int:
+        """Ranks that a rank's own experts are shared with, those that have the same ones: expert parallelism takes its ranks from the
+        sharding ones (torchtitan `distributed/parallel_dims.py`, `dp_shard_mod_ep`), or stands beside them (axolotl 067b021c8b
+        `integrations/expert_parallel/plugin.py`: `expert_parallel_size x dp_shard_size` is the world, experts are sharded on both)."""
+        return self.ranks if self.expert_beside else max(1, self.ranks // self.expert)
 
     def states_ranks(self, of_experts: bool) -> int:
         """Ranks that the optimizer states of a parameter are divided over: Megatron's experts and their adapters have a data-parallel
@@ -124,7 +132,7 @@ class Sharding(NamedTuple):
             return 1
         if self.strategy == "megatron" and of_experts:
             return max(1, self.world // (self.pipeline * self.expert * self.expert_tensor))
-        return max(1, self.ranks // self.expert) if of_experts else self.ranks
+        return self.expert_ranks if of_experts else self.ranks
 
 
 def _upcasts_shards(run: TrainingRun) -> bool:
@@ -187,6 +195,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         context=context,
         exchange=_exchange(run) if context > 1 else "",
         expert=expert,
+        expert_beside=value("framework.name") == "axolotl",
         expert_tensor=int(value("parallel.expert_tensor") or (1 if "swift" in str(value("framework.name")) else tensor)),
         sequence_parallel=bool(value("parallel.sequence_parallel", value("framework.name") == "torchtune")),
         reuse=min(_elements(run, key, DEFAULT_DISTANCE) for key in ("max_reuse_distance", "max_live_parameters")),

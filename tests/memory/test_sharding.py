@@ -352,3 +352,16 @@ def test_adapters_of_experts_have_the_experts_data_parallel_group() -> None:
     attention = 48 * 32 * ((2048 + 32 * 128 + 2 * 4 * 128) + (32 * 128 + 2048))
     states = estimated(run, "Qwen/Qwen3-30B-A3B").components["optimizer_states"]
     assert states == pytest.approx(12 * (experts + attention / 4), rel=0.01)
+
+
+@pytest.mark.parametrize(("framework", "parts_of_experts"), [("axolotl", 4), ("torchtitan", 2)])
+def test_expert_parallelism_stands_beside_the_sharding_axis_or_takes_ranks_from_it(framework: str, parts_of_experts: int) -> None:
+    """Degree 2 and a shard group of 2. axolotl's is a grid of 4 cards: experts in quarters, all else in halves. torchtitan's two cards are
+    the shard group, which expert parallelism divides: two experts' halves, not sharded again. 28.99e9 of Qwen3-30B-A3B's 30.53e9
+    weights are experts: 48 layers x 128 experts x 3 matrices of 2048 x 768."""
+    run = {"model.id": "Qwen/Qwen3-30B-A3B", "model.dtype": "bfloat16", "precision": "bf16-true", "parallel.strategy": "fsdp2",
+           "parallel.gpus": 4, "parallel.data_shard": 2, "parallel.expert": 2, "optimizer.name": "sgd", "framework.name": framework,
+           "batch.micro_batch_size": 1, "batch.sequence_length": 512}  # fmt: skip
+    experts = 48 * 128 * 3 * 2048 * 768
+    weights = estimated(run, "Qwen/Qwen3-30B-A3B").components["weights"]
+    assert weights == pytest.approx(2 * (experts / parts_of_experts + (30_532_122_624 - experts) / 2), rel=0.03)
