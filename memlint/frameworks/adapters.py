@@ -10,8 +10,9 @@ from memlint.frameworks.models import (
 )
 from memlint.frameworks.names import class_name
 from memlint.frameworks.state import instances
+from memlint.read.pyeval.joins import opaque
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Call, Instance, Symbol, Table, opaque, possible
+from memlint.read.pyeval.values import Call, Instance, Symbol, Table, possible
 
 
 def adapted(machine: Machine, tail: str, call: Call) -> Fact | None:

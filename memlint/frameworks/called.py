@@ -30,8 +30,9 @@ from memlint.frameworks.trainers import is_trainer, new_trainer
 from memlint.later import later
 from memlint.read.pyeval.calls import call_function, call_value, observe
 from memlint.read.pyeval.commands import CommandLines
+from memlint.read.pyeval.joins import opaque
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Call, Function, Instance, Opaque, Symbol, opaque, possible
+from memlint.read.pyeval.values import Array, Call, Function, Instance, Opaque, Symbol, possible
 from memlint.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

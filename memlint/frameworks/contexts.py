@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from memlint.facts import Fact, Origin, Status, default, fixed, unknown
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import place, plain
-from memlint.read.pyeval.values import Instance, Symbol, combine, merge, possible
+from memlint.read.pyeval.joins import combine, merge
+from memlint.read.pyeval.values import Instance, Symbol, possible
 
 _NAMES = {"bfloat16": "bf16-mixed", "bf16": "bf16-mixed", "float16": "fp16-mixed", "half": "fp16-mixed", "fp16": "fp16-mixed"}
 

@@ -9,9 +9,10 @@ from memlint.frameworks.models import (
     model_method,
 )
 from memlint.frameworks.state import instances
+from memlint.read.pyeval.joins import opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.options import Option
-from memlint.read.pyeval.values import Array, Call, Instance, Symbol, opaque
+from memlint.read.pyeval.values import Array, Call, Instance, Symbol
 from memlint.versions import Versions
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from memlint.facts import Fact, default, fixed
 from memlint.frameworks.native import plain
 from memlint.frameworks.state import Collected, Tokenization
-from memlint.read.pyeval.values import Call, distinct, merge, possible
+from memlint.read.pyeval.joins import distinct, merge
+from memlint.read.pyeval.values import Call, possible
 from memlint.source import Span
 from memlint.typed import Any
 

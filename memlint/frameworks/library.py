@@ -28,9 +28,10 @@ from memlint.frameworks.processes import shrinking, worked
 from memlint.frameworks.trainers import is_trainer, train_loader, trained
 from memlint.later import later
 from memlint.read.pyeval.calls import call_function, call_value
+from memlint.read.pyeval.joins import opaque
 from memlint.read.pyeval.machine import Loop, Machine
 from memlint.read.pyeval.objects import attributes_of
-from memlint.read.pyeval.values import Array, Bound, Call, Class, Function, Instance, Opaque, Symbol, opaque
+from memlint.read.pyeval.values import Array, Bound, Call, Class, Function, Instance, Opaque, Symbol
 from memlint.source import Span
 from memlint.typed import TYPE_CHECKING
 

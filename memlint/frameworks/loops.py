@@ -23,8 +23,9 @@ from memlint.frameworks.optimizers import is_optimizer, optimizer_facts
 from memlint.frameworks.parallel import wrapping_facts
 from memlint.frameworks.runs import finish
 from memlint.frameworks.state import Collected, Event, instances
+from memlint.read.pyeval.joins import merge
 from memlint.read.pyeval.machine import Loop, Machine
-from memlint.read.pyeval.values import Class, Instance, Opaque, merge, possible
+from memlint.read.pyeval.values import Class, Instance, Opaque, possible
 from memlint.typed import Any
 
 MAX_ACCUMULATION = 4096

@@ -12,8 +12,9 @@ from memlint.facts import Fact, Origin, Site, Status, default, fixed, unknown
 from memlint.frameworks.names import canonical, class_name
 from memlint.frameworks.native import arguments, place, plain
 from memlint.frameworks.state import instances
+from memlint.read.pyeval.joins import merge, opaque, weaken
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, merge, opaque, possible, weaken
+from memlint.read.pyeval.values import Array, Call, Class, Instance, Opaque, Symbol, Table, possible
 from memlint.source import Span
 from memlint.typed import Any
 from memlint.versions import Versions

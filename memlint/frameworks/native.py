@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memlint.facts import Fact, Status, unknown
+from memlint.read.pyeval.joins import constant, distinct
 from memlint.read.pyeval.libraries import unread
-from memlint.read.pyeval.values import ABSENT, Array, Class, Function, Instance, Object, Symbol, Table, constant, distinct
+from memlint.read.pyeval.values import ABSENT, Array, Class, Function, Instance, Object, Symbol, Table
 from memlint.source import Span
 from memlint.typed import Any
 

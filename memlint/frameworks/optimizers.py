@@ -5,7 +5,8 @@ from __future__ import annotations
 from memlint.facts import Fact, Origin, Status, fixed, unknown
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import place, plain
-from memlint.read.pyeval.values import Call, Instance, Symbol, merge, weaken
+from memlint.read.pyeval.joins import merge, weaken
+from memlint.read.pyeval.values import Call, Instance, Symbol
 
 OPTIMIZERS: dict[tuple[str, str], str] = {
     ("torch", "AdamW"): "adamw_torch", ("torch", "Adam"): "adamw_torch", ("torch", "SGD"): "sgd",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from memlint.facts import Fact, Origin, Status, fixed
+from memlint.read.pyeval.joins import merge, opaque
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Call, merge, opaque
+from memlint.read.pyeval.values import Array, Call
 from memlint.source import Span
 
 _BF16 = frozenset({"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_bf16_available",

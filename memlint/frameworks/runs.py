@@ -8,8 +8,8 @@ from memlint.dialects.context import Context
 from memlint.dialects.settle import settle
 from memlint.facts import Fact, Problem, Site, Status, TrainingRun, default, unknown
 from memlint.frameworks.state import Collected, Found
+from memlint.read.pyeval.joins import merge
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import merge
 from memlint.source import Span
 
 

@@ -24,8 +24,9 @@ from memlint.frameworks.parallel import parallelism_facts
 from memlint.frameworks.runs import finish, join_facts
 from memlint.frameworks.state import Collected, instances
 from memlint.read.pyeval.argument_parsers import FROM_WORDS
+from memlint.read.pyeval.joins import weaken
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Symbol, Table, possible, weaken
+from memlint.read.pyeval.values import ABSENT, Call, Class, Function, Instance, Symbol, Table, possible
 from memlint.typed import Any
 
 _HF = ("model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init")

@@ -8,6 +8,7 @@ from memlint.facts import Fact, Status, fixed
 from memlint.paths import posix
 from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.imports import resolved, submodule
+from memlint.read.pyeval.joins import constant, linked, merge, opaque, weaken
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.values import (
     ABSENT,
@@ -23,12 +24,7 @@ from memlint.read.pyeval.values import (
     Scope,
     Symbol,
     Table,
-    constant,
-    linked,
-    merge,
-    opaque,
     possible,
-    weaken,
 )
 from memlint.source import Span
 from memlint.typed import Any

@@ -9,22 +9,11 @@ from memlint.read.pyeval.annotations import field_options
 from memlint.read.pyeval.calls import call_value, fill_record
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.files import text_of
+from memlint.read.pyeval.joins import constant, linked, merge, opaque, weaken
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.options import NOWHERE, Option, Words, abbreviated, guessed, read_words, settle, split_at
 from memlint.read.pyeval.sequences import sequence
-from memlint.read.pyeval.values import (
-    Array,
-    Call,
-    Class,
-    Instance,
-    Symbol,
-    Table,
-    constant,
-    linked,
-    merge,
-    opaque,
-    weaken,
-)
+from memlint.read.pyeval.values import Array, Call, Class, Instance, Symbol, Table
 from memlint.typed import Any
 
 PARSERS = frozenset({"ArgumentParser", "ArgParser", "HfArgumentParser", "TrlParser", "H4ArgumentParser", "ArgumentParserPlus"})

@@ -10,8 +10,8 @@ import ast
 from collections.abc import Iterator
 from functools import partial
 
+from memlint.read.pyeval.joins import opaque
 from memlint.read.pyeval.machine import Flow, Halted, Machine
-from memlint.read.pyeval.values import opaque
 from memlint.typed import Any
 
 _REQUIRED = frozenset({"torch", "transformers", "datasets", "accelerate", "peft", "trl", "numpy", "tqdm", "lightning",

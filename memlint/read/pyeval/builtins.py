@@ -7,28 +7,14 @@ import math
 from collections.abc import Callable
 
 from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, merge_table, opaque, weaken
 from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.objects import OBJECT_CALLS
 from memlint.read.pyeval.operators import MAX_TEXT, binary, truth
 from memlint.read.pyeval.sequences import as_value, sequence
 from memlint.read.pyeval.system import SYSTEM_CALLS
-from memlint.read.pyeval.values import (
-    REST,
-    Array,
-    Call,
-    Instance,
-    Opaque,
-    Symbol,
-    Table,
-    Unknowable,
-    combine,
-    constant,
-    linked,
-    merge_table,
-    opaque,
-    weaken,
-)
+from memlint.read.pyeval.values import REST, Array, Call, Instance, Opaque, Symbol, Table
 from memlint.typed import Any
 
 BUILTINS = frozenset(

@@ -9,6 +9,7 @@ from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import get_attribute, get_item, held, iterate, set_item
 from memlint.read.pyeval.builtins import call_builtin
 from memlint.read.pyeval.expressions import evaluate
+from memlint.read.pyeval.joins import linked, merge, merge_table, opaque, weaken
 from memlint.read.pyeval.machine import DEPTH, Flow, Frame, Halted, Machine
 from memlint.read.pyeval.methods import builtin_method
 from memlint.read.pyeval.values import (
@@ -27,12 +28,7 @@ from memlint.read.pyeval.values import (
     Scope,
     Symbol,
     Table,
-    linked,
-    merge,
-    merge_table,
-    opaque,
     possible,
-    weaken,
 )
 from memlint.source import Span
 from memlint.typed import Any

@@ -6,11 +6,12 @@ from memlint.facts import Fact, fixed
 from memlint.read.pyeval import hydra
 from memlint.read.pyeval.calls import call_function, call_value
 from memlint.read.pyeval.environment import variable
+from memlint.read.pyeval.joins import constant, merge
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, read_words, settle, split_at
 from memlint.read.pyeval.sequences import sequence
 from memlint.read.pyeval.signatures import launched_words, run_signature
-from memlint.read.pyeval.values import Array, Call, Function, Instance, Symbol, Table, constant, merge
+from memlint.read.pyeval.values import Array, Call, Function, Instance, Symbol, Table
 from memlint.typed import Any
 
 CONTEXT = Symbol("click.Context")

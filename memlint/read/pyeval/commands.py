@@ -13,19 +13,10 @@ from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.documents import load_document, written
 from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.holders import holder, holder_method, tracked
+from memlint.read.pyeval.joins import merge
 from memlint.read.pyeval.machine import Library, Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, comma_separated, is_flag, read_words, settle
-from memlint.read.pyeval.values import (
-    Array,
-    Call,
-    Class,
-    Function,
-    Instance,
-    Native,
-    Symbol,
-    Table,
-    merge,
-)
+from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Native, Symbol, Table
 from memlint.source import Span
 from memlint.typed import TYPE_CHECKING
 

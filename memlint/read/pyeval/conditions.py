@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from memlint.facts import Fact, Status
+from memlint.read.pyeval.joins import combine
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.operators import truth
-from memlint.read.pyeval.values import combine
 from memlint.source import Span
 
 

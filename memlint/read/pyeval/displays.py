@@ -7,9 +7,10 @@ import ast
 from memlint.facts import Fact, fixed
 from memlint.read.pyeval.access import MAX_MEMBERS, hashable, iterate
 from memlint.read.pyeval.conditions import condition
+from memlint.read.pyeval.joins import merge_table, opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.sequences import sequence
-from memlint.read.pyeval.values import REST, Array, Scope, Table, merge_table, opaque
+from memlint.read.pyeval.values import REST, Array, Scope, Table
 
 MAX_DISPLAY = 2_000
 """Longest list or dict display whose members are evaluated."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.document import MappingNode, Node, Scalar, SequenceNode, fact_of
 from memlint.read.pyeval.files import is_open_file, source_of
+from memlint.read.pyeval.joins import linked, opaque, weaken
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Array, Table, linked, opaque, weaken
+from memlint.read.pyeval.values import Array, Table
 from memlint.source import Kind, ReadError, Source, Span
 from memlint.typed import Any
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from memlint.facts import Fact, fixed, unknown
+from memlint.read.pyeval.joins import constant, linked, opaque, weaken
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import constant, linked, opaque, weaken
 from memlint.source import Span
 from memlint.typed import Any
 

@@ -13,28 +13,11 @@ from memlint.read.pyeval.builtins import BUILTINS
 from memlint.read.pyeval.conditions import condition, truth_of
 from memlint.read.pyeval.displays import MAX_DISPLAY, comprehension, dict_display, display
 from memlint.read.pyeval.imports import resolved, star_symbol
+from memlint.read.pyeval.joins import Unknowable, combine, constant, decider, linked, merge, opaque, weaken
 from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.operators import binary, compare, unary
-from memlint.read.pyeval.values import (
-    Array,
-    Class,
-    Instance,
-    Opaque,
-    Pending,
-    Scope,
-    Symbol,
-    Table,
-    Unknowable,
-    combine,
-    constant,
-    decider,
-    linked,
-    merge,
-    opaque,
-    possible,
-    weaken,
-)
+from memlint.read.pyeval.values import Array, Class, Instance, Opaque, Pending, Scope, Symbol, Table, possible
 from memlint.source import Span
 from memlint.typed import Any
 

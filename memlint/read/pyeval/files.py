@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from memlint.facts import Fact, Origin, Status, fixed
 from memlint.read.pyeval.grammar import Text
+from memlint.read.pyeval.joins import constant, opaque, weaken
 from memlint.read.pyeval.machine import Halted, Machine
-from memlint.read.pyeval.values import Call, Instance, Scope, Symbol, constant, opaque, weaken
+from memlint.read.pyeval.values import Call, Instance, Scope, Symbol
 from memlint.source import Kind, ReadError, Source, Span
 from memlint.typed import Any
 

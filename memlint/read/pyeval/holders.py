@@ -6,20 +6,9 @@ from collections.abc import Iterator
 
 from memlint.facts import Fact, Origin, fixed
 from memlint.read.pyeval.files import is_open_file, text_of
+from memlint.read.pyeval.joins import Unknowable, combine, linked, merge, opaque
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import (
-    Array,
-    Call,
-    Instance,
-    Native,
-    Symbol,
-    Table,
-    Unknowable,
-    combine,
-    linked,
-    merge,
-    opaque,
-)
+from memlint.read.pyeval.values import Array, Call, Instance, Native, Symbol, Table
 from memlint.source import Span
 from memlint.typed import Any
 

@@ -6,10 +6,11 @@ from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.documents import load_document, weakened
 from memlint.read.pyeval.environment import variable
+from memlint.read.pyeval.joins import linked, opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.objects import copied
 from memlint.read.pyeval.options import guessed
-from memlint.read.pyeval.values import REST, Array, Call, Class, Instance, Native, Symbol, Table, linked, opaque
+from memlint.read.pyeval.values import REST, Array, Call, Class, Instance, Native, Symbol, Table
 from memlint.source import Span
 from memlint.typed import Any
 

@@ -7,9 +7,10 @@ from posixpath import basename, splitext
 
 from memlint.facts import Fact, fixed
 from memlint.read.pyeval.grammar import Text
+from memlint.read.pyeval.joins import linked
 from memlint.read.pyeval.libraries import LIBRARIES
 from memlint.read.pyeval.machine import Halted, Machine
-from memlint.read.pyeval.values import Module, Pending, Scope, Symbol, linked
+from memlint.read.pyeval.values import Module, Pending, Scope, Symbol
 from memlint.source import ReadError, Span
 
 MAX_MODULES = 24

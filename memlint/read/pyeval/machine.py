@@ -15,6 +15,7 @@ from enum import Enum, auto
 
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.grammar import Text
+from memlint.read.pyeval.joins import decider, merge, weaken
 from memlint.read.pyeval.values import (
     ABSENT,
     REST,
@@ -28,9 +29,6 @@ from memlint.read.pyeval.values import (
     Opaque,
     Scope,
     Symbol,
-    decider,
-    merge,
-    weaken,
 )
 from memlint.source import Source, Span
 from memlint.typed import Any, NamedTuple, Protocol

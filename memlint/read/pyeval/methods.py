@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from memlint.facts import Fact, fixed
 from memlint.read.pyeval.files import text_of
+from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, merge_table, opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.objects import attributes_of
 from memlint.read.pyeval.operators import MAX_TEXT
 from memlint.read.pyeval.sequences import as_value, sequence
-from memlint.read.pyeval.values import (
-    REST,
-    Array,
-    Call,
-    Instance,
-    Scope,
-    Symbol,
-    Table,
-    Unknowable,
-    combine,
-    constant,
-    linked,
-    merge_table,
-    opaque,
-)
+from memlint.read.pyeval.values import REST, Array, Call, Instance, Scope, Symbol, Table
 from memlint.typed import Any
 
 _TEXT_METHODS = frozenset(

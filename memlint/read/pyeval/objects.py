@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 
 from memlint.facts import Fact, Status, fixed
+from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, merge, opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.sequences import sequence
 from memlint.read.pyeval.values import (
@@ -21,12 +22,6 @@ from memlint.read.pyeval.values import (
     Scope,
     Symbol,
     Table,
-    Unknowable,
-    combine,
-    constant,
-    linked,
-    merge,
-    opaque,
 )
 from memlint.typed import Any
 

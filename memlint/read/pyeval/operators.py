@@ -6,8 +6,9 @@ import ast
 import operator
 from collections.abc import Callable
 
+from memlint.read.pyeval.joins import Unknowable, constant, same
 from memlint.read.pyeval.libraries import unread
-from memlint.read.pyeval.values import Array, Class, Function, Instance, Object, Symbol, Table, Unknowable, constant, same
+from memlint.read.pyeval.values import Array, Class, Function, Instance, Object, Symbol, Table
 from memlint.typed import Any
 
 MAX_TEXT = 20_000

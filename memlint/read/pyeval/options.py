@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Container, Iterable
 
 from memlint.facts import Fact, Origin, Status, choices, fixed
-from memlint.read.pyeval.values import Array, Symbol, Table, Unknowable, combine, constant, linked, opaque, weaken
+from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, opaque, weaken
+from memlint.read.pyeval.values import Array, Symbol, Table
 from memlint.source import Span
 from memlint.typed import Any
 

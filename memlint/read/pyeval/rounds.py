@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import iterate
 from memlint.read.pyeval.conditions import condition
+from memlint.read.pyeval.joins import merge, opaque
 from memlint.read.pyeval.machine import Flow, Loop, Machine
-from memlint.read.pyeval.values import Array, Instance, Object, Scope, Table, merge, opaque, possible
+from memlint.read.pyeval.values import Array, Instance, Object, Scope, Table, possible
 from memlint.source import Span
 
 

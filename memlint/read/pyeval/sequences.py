@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.values import Array, Call, Instance, Table, constant
+from memlint.read.pyeval.joins import constant
+from memlint.read.pyeval.values import Array, Call, Instance, Table
 from memlint.typed import Any
 
 MAX_RANGE = 64

@@ -8,9 +8,10 @@ from memlint.facts import Fact, fixed
 from memlint.read.pyeval.annotations import parameter_options
 from memlint.read.pyeval.argument_parsers import fill, own_options
 from memlint.read.pyeval.calls import call_function, call_value
+from memlint.read.pyeval.joins import opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, Words, guessed, read_words, settle
-from memlint.read.pyeval.values import Call, Class, Function, Instance, Native, opaque
+from memlint.read.pyeval.values import Call, Class, Function, Instance, Native
 from memlint.source import Span
 
 

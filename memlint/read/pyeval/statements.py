@@ -16,24 +16,11 @@ from memlint.read.pyeval.calls import call_value
 from memlint.read.pyeval.conditions import condition
 from memlint.read.pyeval.expressions import evaluate
 from memlint.read.pyeval.imports import import_from, import_name
+from memlint.read.pyeval.joins import combine, merge, opaque
 from memlint.read.pyeval.machine import Flow, Halted, Machine
 from memlint.read.pyeval.operators import binary, compare
 from memlint.read.pyeval.rounds import changing, for_loop, is_weaker, outlives_round, scope_of, while_loop
-from memlint.read.pyeval.values import (
-    REST,
-    Array,
-    Call,
-    Class,
-    Field,
-    Function,
-    Scope,
-    Symbol,
-    Table,
-    combine,
-    merge,
-    opaque,
-    possible,
-)
+from memlint.read.pyeval.values import REST, Array, Call, Class, Field, Function, Scope, Symbol, Table, possible
 from memlint.typed import Any
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.files import execute_text
+from memlint.read.pyeval.joins import Unknowable, combine, merge, opaque
 from memlint.read.pyeval.machine import Machine
-from memlint.read.pyeval.values import Call, Instance, Symbol, Unknowable, combine, merge, opaque
+from memlint.read.pyeval.values import Call, Instance, Symbol
 from memlint.typed import Any
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from memlint.facts import Fact, Status
 from memlint.read.pyeval.annotations import field_options
 from memlint.read.pyeval.argument_parsers import given_words, parser_method
+from memlint.read.pyeval.joins import linked
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.options import Option, read_words, settle
-from memlint.read.pyeval.values import Call, Class, Function, Instance, linked
+from memlint.read.pyeval.values import Call, Class, Function, Instance
 
 
 def is_tap(value: Instance) -> bool:
