@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from memlint.facts import Fact, Status, default, fixed
-from memlint.frameworks.models import (
-    LOADED_ADAPTER,
-    is_model,
-    models_in,
-)
+from memlint.frameworks.models import LOADED_ADAPTER, is_model, models_in
 from memlint.frameworks.names import class_name
 from memlint.frameworks.state import instances
 from memlint.read.pyeval.joins import opaque

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from memlint.facts import Fact, fixed
 from memlint.frameworks import loops
-from memlint.frameworks.models import (
-    is_model,
-    model_method,
-)
+from memlint.frameworks.model_methods import model_method
+from memlint.frameworks.models import is_model
 from memlint.frameworks.state import instances
 from memlint.read.pyeval.joins import opaque
 from memlint.read.pyeval.machine import Machine

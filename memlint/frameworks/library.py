@@ -13,14 +13,8 @@ from memlint.frameworks.configurations import (
 )
 from memlint.frameworks.freezing import freeze, freeze_by_name
 from memlint.frameworks.lengths import record_block, record_tokenization
-from memlint.frameworks.models import (
-    MODEL,
-    PEFT_CONFIGS,
-    is_model_class,
-    model_method,
-    models_in,
-    part,
-)
+from memlint.frameworks.model_methods import model_method
+from memlint.frameworks.models import MODEL, PEFT_CONFIGS, is_model_class, models_in, part
 from memlint.frameworks.names import canonical, class_name, is_lightning_trainer, root_of
 from memlint.frameworks.optimizers import is_optimizer
 from memlint.frameworks.probes import drawn
