@@ -32,6 +32,7 @@ class Machine:
         self.kernels: frozenset[str] = frozenset()
         self.compiled: bool = False
         self.wide_dropout_masks: bool = False
+        self.written_gelu: bool = False
         self.math_sdpa: bool = False
         """SDPA has no fused kernel for these inputs and takes the math path."""
         self.repeats_kv: bool = False
@@ -49,6 +50,8 @@ class Machine:
         """(layer, storage) of such inputs."""
         self.kept: list[Storage] | None = None
         """Outputs that selective checkpointing keeps, while a block runs forward under it."""
+        self.keeps_mixed: bool = True
+        """It keeps the results of attention kernels, too."""
         self.products: int = 0
         """Matrix products so far in that block."""
         self.outputs: list[Tensor] = []
@@ -61,6 +64,10 @@ class Machine:
         """Eager attention's probabilities: the block's local variable (`hidden_states, _ = self.self_attn(...)`) holds them to its end."""
         self.named: list[Tensor] = []
         """What local variables of the model and its output hold until the loss is there: an encoder's last states, image features."""
+        self.caches: bool = False
+        """The model returns keys and values (`memlint.memory.cache`)."""
+        self.cached: list[tuple[int, Storage, int]] = []
+        """(layer, storage, elements) of such."""
         self.mask: Tensor | None = None
         self.shared: list[Tensor] = []
         """What the blocks of a stage read beside their input: a position bias that all of them add, the mask of the other side."""
@@ -82,8 +89,8 @@ class Machine:
                 self.kept.append(out.storage)
 
     def mixed(self, *storages: Storage) -> None:
-        """The results of an attention kernel: selective checkpointing keeps them."""
-        if self.kept is not None:
+        """The results of an attention kernel: selective checkpointing keeps those that it knows."""
+        if self.kept is not None and self.keeps_mixed:
             self.kept.extend(storages)
 
     def transient(self, numel: int, itemsize: int) -> None:

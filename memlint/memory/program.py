@@ -7,7 +7,7 @@ The phases follow the loop of the frameworks: load, states, forward, loss, backw
 from __future__ import annotations
 
 from memlint.later import later
-from memlint.memory import attention, loss, optimizer, timeline
+from memlint.memory import attention, cache, loss, optimizer, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
@@ -67,6 +67,9 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         add_prompts(builder, architecture, layers)
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
+    if units is not None and setup.sharding.reshards_root and model.head is not None:
+        head, owner = model.head, units
+        model.head = lambda m, hidden: owner.left(head(m, hidden))
     if setup.in_backward and units is None:
         step_in_backward(trained)
     second = reference.weights(m, setup, builder.parameters) if setup.reference_copy else []
@@ -109,6 +112,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     """A machine with the settings that every layer looks at."""
     m = start(setup.batch, setup.sequence)
     m.attention = setup.attention
+    m.keeps_mixed = not setup.recomputes_attention
     m.exchange, m.context = setup.sharding.exchange, setup.sharding.context
     m.split = setup.sharding.tensor if setup.sharding.sequence_parallel else 1
     m.autocast = setup.autocast
@@ -116,9 +120,13 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     m.kernels = setup.kernels
     m.compiled = setup.compiled
     m.wide_dropout_masks = setup.stack.wide_dropout_masks
+    m.written_gelu = setup.stack.written_gelu
+    m.caches = setup.stack.returns_cache and setup.checkpointing == "none"
     m.math_sdpa = setup.math_sdpa
     if setup.attention.startswith("flash"):
         m.repeats_kv = architecture.model_type in setup.stack.repeats_kv_flash
+    elif setup.attention == "xformers":
+        m.repeats_kv = True  # it takes as many heads of keys as of queries
     else:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
     m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
@@ -147,6 +155,7 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     value = loss.compute(m, setup, model, hidden)
     del hidden
     m.named.clear()
+    cache.drop(m)
     if setup.reference_copy:
         reference.scored(m, model, lambda: forward(m, setup, model, units))
     if setup.sharding.strategy == "dp":

@@ -20,8 +20,6 @@ from memlint.typed import Any, NamedTuple
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "float8": 1, "float64": 8}
 
-SHARDED = {"fsdp1", "fsdp2", "zero1", "zero2", "zero3"}
-
 
 class Setup(NamedTuple):
     """One fully decided configuration. Element sizes are in bytes; `None` never appears."""
@@ -49,6 +47,8 @@ class Setup(NamedTuple):
     num_labels: int
     checkpointing: str
     """none, full, selective_op, selective_layer, selective_core_attention."""
+    recomputes_attention: bool
+    """Selective checkpointing by operation does not keep what the card's attention kernel makes."""
     checkpoint_every: int
     reentrant: bool
     checkpoint_offload: bool
@@ -228,6 +228,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         objective=str(objective),
         num_labels=int(facts.get("model.num_labels", architecture.config.get("num_labels")) or 2),
         checkpointing=str(mode),
+        recomputes_attention=stack.recomputes_cudnn and gpu is not None and gpu.compute_capability >= (10, 0),
         checkpoint_every=int(facts.get("checkpointing.layer_frequency", 1) or 1),
         reentrant=bool(facts.get("checkpointing.use_reentrant", stack.reentrant_by_default)),
         checkpoint_offload=bool(facts.get("checkpointing.offload", False)),
@@ -368,8 +369,7 @@ def _virtual_tokens(adapter: str, facts: _Facts) -> int:
 
 
 def _fused_by_compile(compiled: bool, stack: Stack, logits: str) -> frozenset[str]:
-    """The fusions of a compiled model. The loss is compiled too where the framework compiles it: torchtune's chunked loss, torchtitan
-    from January 2025 (`torchtitan/train.py`, "compile loss")."""
+    """The fusions of a compiled model. The loss is compiled too where the framework compiles it: torchtune's chunked loss, torchtitan."""
     if not compiled:
         return frozenset()
     return FUSED_BY_COMPILE | (frozenset({"cross_entropy"}) if logits == "chunked" or stack.compiles_loss else frozenset())

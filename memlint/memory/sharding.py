@@ -57,7 +57,9 @@ class Sharding(NamedTuple):
     clones_outputs: bool = False
     """DDP that looks for unused parameters returns clones of its model's outputs."""
     head_apart: bool = False
-    """Final norm and head are a unit, the embedding another (torchtitan since 28 July 2025, `parallelize.py`)."""
+    """Final norm and head are a unit, the embedding another."""
+    reshards_root: bool = False
+    """The root unit is freed after the model's forward, and gathered again for the head's backward."""
     keeps_last: bool = False
     """The last block stays gathered between forward and backward (torchtitan)."""
     tensor: int = 1
@@ -189,6 +191,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
         clones_outputs=strategy == "ddp" and world > 1 and _looks_for_unused(run),
         head_apart=apart,
+        reshards_root=strategy == "fsdp2" and stack_of(run).reshards_root,
         keeps_last=value("parallel.last_layer_resharded") is False and not apart,
         tensor=tensor,
         pipeline=pipeline,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
 from memlint.memory.sharding import Sharding
-from memlint.memory.tensor import COMPUTE, GATHER, REDUCE, Parameter, Sink, Storage, Tensor
+from memlint.memory.tensor import COMPUTE, GATHER, REDUCE, Grads, Parameter, Sink, Storage, Tensor
 
 ROOT, HEAD = -1, -2
 
@@ -94,6 +94,8 @@ class Units:
         (`partitioned_param_coordinator.py`, `__params_to_release`: the trace's elements up to the next use)."""
         self.result.clear()
         sharding = self.setup.sharding
+        if sharding.reshards_root:
+            self.gathered.pop(ROOT, None)
         if sharding.strategy != "zero3" or not self.parameters:
             return
         block = self.parameters.get(max(self.parameters))
@@ -113,6 +115,17 @@ class Units:
             and unit not in self.incoming
         ):
             self.incoming[unit] = self._gather(unit)
+
+    def left(self, result: Tensor) -> Tensor:
+        """The model's result; when its gradient arrives, a root that was freed is gathered again."""
+
+        def rule(g: Tensor) -> Grads:
+            arrived = self._gather(ROOT)
+            self.gathered[ROOT] = self._weights(ROOT)
+            del arrived
+            return (g,)
+
+        return self.machine.tape.record(Tensor(result.storage, result.numel, result.itemsize), (result,), rule)
 
     def enter_backward(self, unit: int) -> None:
         """A block's backward begins: its weights have arrived, the next block's are asked for."""

@@ -22,6 +22,12 @@ NEWEST_PEFT = (0, 21)
 OWN_MODELS = ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "nanogpt")
 """Frameworks with model classes of their own."""
 
+CACHING = {"transformers", "hf_trainer", "trl", "unsloth"}
+"""Frameworks that leave `use_cache` as the model's configuration says (axolotl, FastChat, QLoRA's and Qwen's scripts switch it off)."""
+
+UNSLOTH = (((2024, 6), (4, 37)), ((2024, 8), (4, 42)), ((2024, 12), (4, 43)), ((2025, 6), (4, 46)), ((2026, 3), (4, 51)))
+"""Versions of unsloth, and the oldest transformers that those before take (its `pyproject.toml`), mostly the newest of the day."""
+
 OWN_LOOPS = {"pytorch", "peft_method_comparison", "accelerate", "torchao_benchmark"}
 """Loops that keep a name (`outputs`) bound to the model's output during backward."""
 
@@ -33,7 +39,8 @@ class Stack(NamedTuple):
     peft: tuple[int, int]
     framework: str
     shifts_logits: bool
-    """The loss copies `logits[..., :-1, :]`: transformers before 4.49 (`loss/loss_utils.py`; 4.49 pads the labels instead)."""
+    """The loss copies `logits[..., :-1, :]`: transformers before 4.49 (`loss/loss_utils.py`; 4.49 pads the labels instead). Unsloth's
+    models always shifted the labels (2024.1 `models/llama.py`)."""
     upcasts_in_model: bool
     """The model rebinds `logits = logits.float()`, so its output is float32: transformers up to 4.45."""
     loads_checkpoint_dtype: bool
@@ -46,6 +53,11 @@ class Stack(NamedTuple):
     """The model's output object (its logits) is alive during backward: loops that bind it to a name; and Trainer runs of 2023, whose
     published figures show it (Qwen's tables: 16 B per logit in float32, 8 in float16) although the Trainer drops it. Cause not found.
     fsdp_qlora's script binds it too, but the figures published for it at batches of 8 and 10 leave no room for that copy."""
+    returns_cache: bool
+    """Training without checkpointing returns keys and values: models of transformers and unsloth, as their configurations say
+    `use_cache`. Since 5.0 the Trainer switches it off (`training_args.py`); 4.41 to 4.44 make no cache in training (`modeling_llama.py`)."""
+    caches_tuples: bool
+    """They are tuples of tensors: transformers before 4.41, unsloth's own models."""
     uses_accelerate: bool
     pads: bool
     """The loop pads a batch to its longest sample and passes an attention mask."""
@@ -57,6 +69,9 @@ class Stack(NamedTuple):
     eager_only: frozenset[str]
     wide_dropout_masks: bool
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
+    written_gelu: bool
+    """GELU is written out in elementary operations: transformers 2 to 4 with torch before 1.4 (`activations.py`, `_gelu_python`), and
+    the BERT of NVIDIA's and DeepSpeed's examples of apex's time whatever the torch (`BingBertSquad/turing/nvidia_modeling.py`, `bias_gelu`)."""
     bnb_keeps_input: bool
     """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
     checkpoints_inside: bool
@@ -77,9 +92,17 @@ class Stack(NamedTuple):
     boolean_masks: bool
     """SDPA gets a boolean mask: transformers 4.53 and later (`masking_utils.py`)."""
     compiles_loss: bool
-    """torch.compile covers the loss too: torchtitan since 2025."""
+    """torch.compile covers the loss too: torchtitan from 22 October to 18 December 2024 (`train.py`) and since 2 April 2025
+    (`components/loss.py`)."""
     head_apart: bool
-    """torchtitan shards embedding, and final norm with head, as units of their own: since 28 July 2025."""
+    """FSDP2 shards embedding, and final norm with head, as units of their own, of which the latter stays gathered: torchtitan since 28
+    July 2025 (`parallelize.py`), accelerate since 1.14 (`utils/fsdp_utils.py`, `fsdp2_prepare_model`)."""
+    reshards_root: bool
+    """FSDP2 frees the root unit after the model's forward and gathers it again once the loss outside of it has been backward: torchtitan
+    before it set head and embedding apart, on torch 2.8 (`_fully_shard/_fsdp_state.py`; 2.7 kept the root whatever was asked for)."""
+    recomputes_cudnn: bool
+    """Selective checkpointing does not know cuDNN's attention, which is used from Blackwell on: torchtitan from 14 May
+    (`models/attention.py`) to 1 December 2025 (`op_sac_save_list`)."""
     foreach_by_default: bool
     """torch.optim picks the multi-tensor implementation on CUDA: torch 2.0 and later; torchtune's recipes ask for `fused`."""
     zeroes_in_place: bool
@@ -97,28 +120,34 @@ def stack_of(run: TrainingRun) -> Stack:
     """The stack of a run, from `framework.version(s)`; the newest known where nothing says."""
     versions = run.value("framework.versions") or {}
     name = str(run.value("framework.name") or "transformers")
+    titan = _titan_date(versions) if name == "torchtitan" else NEVER
     text = states_transformers(run)
     transformers = _version(text) or (5, 24)
     if not text and "torch" in versions and (_version(str(versions["torch"])) or (9, 9)) < (2, 1):
         transformers = (4, 32)
+    if not text and (unsloth := _version(str(versions.get("unsloth") or ""))):
+        transformers = next((oldest for before, oldest in UNSLOTH if unsloth < before), transformers)
     torch = _version(str(versions.get("torch") or "")) or NEWEST_TORCH
     modern = transformers >= (4, 36)
     return Stack(
         transformers=transformers,
         peft=_version(str(versions.get("peft") or "")) or NEWEST_PEFT,
         framework=name,
-        shifts_logits=transformers < (4, 49),
+        shifts_logits=transformers < (4, 49) and name != "unsloth",
         upcasts_in_model=transformers < (4, 46),
         loads_checkpoint_dtype=transformers >= (5, 0),
         reentrant_by_default=transformers < (5, 0),
         sdpa_by_default=modern,
         keeps_outputs=name in OWN_LOOPS or (transformers < (4, 36) and name not in ("litgpt", "fsdp_qlora")),
+        returns_cache=name in CACHING and transformers < (5, 0) and (name == "unsloth" or not (4, 41) <= transformers < (4, 45)),
+        caches_tuples=name == "unsloth" or transformers < (4, 41),
         uses_accelerate=name in ACCELERATE_TRAINERS and transformers >= (4, 30),
         pads=name not in (*OWN_MODELS, "fsdp_qlora"),
         hooks_embeddings=transformers >= (5, 0) and name not in OWN_MODELS,
         names_embedding=name not in OWN_MODELS,
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
+        written_gelu=torch < (1, 4),
         bnb_keeps_input=_keeps_input(name, versions),
         checkpoints_inside=name == "fsdp_qlora",
         converts_outputs=name in ("litgpt", "lightning", "fabric"),
@@ -128,14 +157,14 @@ def stack_of(run: TrainingRun) -> Stack:
         repeats_kv_sdpa=transformers < (4, 54),
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
         boolean_masks=transformers >= (4, 53),
-        compiles_loss=name == "torchtitan" and not re.search(r"2024", str(versions.get("torchtitan") or "2025")),
-        head_apart=name == "torchtitan" and _since(versions, 25, 8),
+        compiles_loss=(2024, 10, 22) <= titan < (2024, 12, 18) or titan >= (2025, 4, 2),
+        head_apart=titan >= (2025, 7, 28) or (name in ACCELERATE_TRAINERS and _accelerate(versions, transformers) >= (1, 14)),
+        reshards_root=(2025, 6, 1) <= titan < (2025, 7, 28) and torch >= (2, 8) and "2.8.0a" not in str(versions.get("torch")),
+        recomputes_cudnn=(2025, 5, 14) <= titan < (2025, 12, 1),
         foreach_by_default=torch >= (2, 0) and name != "torchtune",
         zeroes_in_place=torch < (2, 0) or transformers < (4, 26),
         eager_context=transformers < (4, 25) or torch < (1, 13),
-        expandable_segments=name == "torchtitan"
-        and int(run.value("parallel.nodes") or 1) == 1
-        and not re.search(r"2024-(0\d|10)", str(versions.get("torchtitan") or "")),
+        expandable_segments=titan >= (2024, 10, 22) and int(run.value("parallel.nodes") or 1) == 1,
         old=torch < (2, 3) or transformers < (4, 40),
     )
 
@@ -147,13 +176,31 @@ def states_transformers(run: TrainingRun) -> str:
     return str(versions.get("transformers") or own or "")
 
 
-def _since(versions: Mapping[str, object], year: int, month: int) -> bool:
-    """Whether torchtitan, or the torch beside it, is of that month or later; nothing stated means the newest."""
-    text = f"{versions.get('torchtitan') or ''} {versions.get('torch') or ''}"
-    dated = re.search(r"(?:\b|dev)20(2\d)-?(\d\d)?", text)
+Date = tuple[int, int, int]
+NEVER: Date = (0, 0, 0)
+
+RELEASED: dict[tuple[int, int], Date] = {
+    (2, 4): (2024, 7, 24), (2, 5): (2024, 10, 17), (2, 6): (2025, 1, 29), (2, 7): (2025, 4, 23), (2, 8): (2025, 8, 6),
+    (2, 9): (2025, 10, 15), (2, 10): (2026, 1, 21), (2, 11): (2026, 3, 23), (2, 12): (2026, 5, 13), (2, 13): (2026, 7, 8),
+}  # fmt: skip
+"""When torch was released (PyPI)."""
+
+
+def _titan_date(versions: Mapping[str, object]) -> Date:
+    """The day, at least, of the torchtitan in use: the one stated, a torch nightly's, or the release of the torch beside it (for an
+    undated pre-release the one before); nothing stated means the newest."""
+    torch = str(versions.get("torch") or "")
+    dated = re.search(r"(?:\b|dev)(20\d\d)-?(\d\d)?-?(\d\d)?", f"{versions.get('torchtitan') or ''} {torch}")
     if dated:
-        return (int(dated[1]), int(dated[2] or 1)) >= (year, month)
-    return (_version(str(versions.get("torch") or "")) or NEWEST_TORCH) >= (2, 9)
+        year, month, day = (int(part or 1) for part in dated.groups())
+        return year, month, day
+    major, minor = _version(torch) or NEWEST_TORCH
+    return RELEASED.get((major, minor - 1 if "a0" in torch else minor), NEVER)
+
+
+def _accelerate(versions: Mapping[str, object], transformers: tuple[int, int]) -> tuple[int, int]:
+    """The version of accelerate: where nothing states it the newest, unless transformers is older than 5.0."""
+    return _version(str(versions.get("accelerate") or "")) or ((1, 15) if transformers >= (5, 0) else (1, 0))
 
 
 def _keeps_input(name: str, versions: Mapping[str, object]) -> bool:

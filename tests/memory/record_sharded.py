@@ -29,9 +29,9 @@ def model() -> Any:
     return LlamaForCausalLM(config)
 
 
-def fsdp2(apart: bool) -> dict[str, Any]:
+def fsdp2(apart: bool = False, **root: bool) -> dict[str, Any]:
     """float32 shards, bfloat16 computation, float32 reduction. What comes last is not resharded after forward: the last block, or the
-    head with the final norm where these and the embedding are units of their own (`apart`)."""
+    head with the final norm where these and the embedding are units of their own (`apart`). `root` is what the root is told beside."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups
@@ -58,7 +58,7 @@ def fsdp2(apart: bool) -> dict[str, Any]:
         fully_shard(block, mp_policy=policy, reshard_after_forward=apart or index < LAYERS - 1)
     if apart:
         fully_shard([net.model.norm, net.lm_head], mp_policy=policy, reshard_after_forward=False)
-    fully_shard(net, mp_policy=policy)
+    fully_shard(net, mp_policy=policy, **root)
     ids = torch.randint(0, VOCABULARY, (1, LENGTH))
     loss = net(input_ids=ids, labels=ids).loss
     named = [("embedding", net.model.embed_tokens), ("head", net.lm_head)] if apart else [("root", net)]
@@ -137,7 +137,8 @@ def worker(rank: int, port: str) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.manual_seed(0)
-    found = {"torch": torch.__version__, "ddp": ddp(), "fsdp2": fsdp2(False), "fsdp2_apart": fsdp2(True)}
+    found = {"torch": torch.__version__, "ddp": ddp(), "fsdp2": fsdp2(), "fsdp2_apart": fsdp2(apart=True)}
+    found["fsdp2_root_resharded"] = fsdp2(reshard_after_forward=True)
     if rank == 0:
         found["selective"] = selective()
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
