@@ -69,12 +69,15 @@ class Assessment(NamedTuple):
 
     @property
     def needed(self) -> Interval | None:
-        """What a card must have for the run: required memory and the CUDA context (the target card's, where there is one)."""
+        """What a card must have for the run: required memory, the CUDA context (the target card's, where there is one), and what else is on
+        it (`Estimate.beside`)."""
         if self.estimate is None:
             return None
         context = int(self.estimate.components.get("context", 0))
-        low, high = (self.gpu.context_low, self.gpu.context_high) if self.gpu else (context, context)
-        required = self.estimate.required
+        required, beside = self.estimate.required, self.estimate.beside
+        if self.gpu is None:
+            return Interval(*(value + context for value in required))
+        low, high = self.gpu.context_low + beside.low, self.gpu.context_high + beside.high
         return Interval(required.low + low, required.expected + context, required.high + high)
 
 
@@ -127,15 +130,15 @@ def target(run: TrainingRun, settings: Settings) -> Gpu | None:
 
 
 def judge(estimated: Estimate | None, gpu: Gpu | None) -> str:
-    """The verdict: required memory plus the context against the card's usable capacity.
+    """The verdict: required memory, the context and what else is on the card against its usable capacity.
 
     `does_not_fit` only if the low ends exceed it, `fits` only if the high ends do not, `tight` between.
     """
     if estimated is None or gpu is None:
         return UNKNOWN
-    if estimated.required.low + gpu.context_low > gpu.capacity_bytes:
+    if estimated.required.low + gpu.context_low + estimated.beside.low > gpu.capacity_bytes:
         return DOES_NOT_FIT
-    return FITS if estimated.required.high + gpu.context_high <= gpu.capacity_bytes else TIGHT
+    return FITS if estimated.required.high + gpu.context_high + estimated.beside.high <= gpu.capacity_bytes else TIGHT
 
 
 def bf16_of(gpu: Gpu) -> bool | None:

@@ -128,7 +128,9 @@ class _Search:
         gpu = self.assessment.gpu
         peak = max((p - sum(self.saved[s][phase] for s in steps) for phase, p in self.phases.items()), default=0)
         saved = max(self.phases.values(), default=0) - peak
-        return gpu is not None and self.base.required.high - saved + gpu.context_high <= gpu.capacity_bytes * FORESIGHT
+        if gpu is None:
+            return False
+        return self.base.required.high - saved + gpu.context_high + self.base.beside.high <= gpu.capacity_bytes * FORESIGHT
 
 
 def merged(steps: Sequence[Step]) -> dict[str, Any]:

@@ -224,6 +224,8 @@ def _model(
             sites.extend(more)
             if ".unsloth" in inner[0].slots:
                 found["framework.name"] = fixed("unsloth", inner[0].call.span)
+            if ".kernels" in inner[0].slots:
+                found |= unsloth.KERNELS
             options.append(found)
         elif isinstance(value, str):
             facts: dict[str, Fact] = {

@@ -61,13 +61,23 @@ def load_fast(name: str, call: Call) -> Fact:
     made = Call(call.name, (), kwargs, call.span, call.open)
     head = "AutoModelForImageTextToText" if "Vision" in name else "AutoModelForCausalLM"
     head = "SentenceTransformer" if sentences else head
-    model = load(head, made, **{".unsloth": True, "max_seq_length": length})
-    if full is not None and full.known and full.value is True:
+    whole = full is not None and full.known and full.value is True
+    fast = name == "FastLanguageModel" and not whole  # those it passes on to FastModel, whose modules are compiled
+    model = load(head, made, **{".unsloth": True, "max_seq_length": length} | ({".kernels": True} if fast else {}))
+    if whole:
         _checkpointing(model.value, kwargs.get("use_gradient_checkpointing") or default("unsloth", "unsloth default"))
     if sentences:
         return model
     tokenizer = fixed(Instance(Symbol("transformers.AutoTokenizer"), call), call.span)
     return fixed(Array((model, tokenizer), "tuple"), call.span)
+
+
+KERNELS = {
+    "kernels": default(["rms_norm", "rope", "swiglu", "lora"], "unsloth: FastLanguageModel"),
+    "model.attention": default("xformers", "unsloth: FastLanguageModel without flash-attn"),
+}
+"""What its models of the Llama line are computed with (unsloth 2024.1 to 2026.8 `kernels/`, `models/llama.py`, `HAS_FLASH_ATTENTION`,
+`HAS_XFORMERS`)."""
 
 
 def patched(facts: dict[str, Fact]) -> dict[str, Fact]:

@@ -57,8 +57,6 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:
         found.append(Effect("torch.compile fuses saved activations away; its choices are approximated", (0.08, 0.08), (0.1, 0.1)))
-    if "lora" in setup.kernels:
-        found.append(Effect("fused LoRA kernels are taken to cost what the unfused layers do", (0.025, 0.0), (0.03, 0.0)))
     if setup.stack.bnb_keeps_input and setup.quantization == "bnb_4bit":
         found.append(
             Effect(

@@ -24,9 +24,9 @@ from memlint.models.architecture import Architecture
 from memlint.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from memlint.memory import expandable
-else:  # few runs have it
-    (expandable,) = later("memlint.memory", "expandable")
+    from memlint.memory import expandable, unsloth_loss
+else:  # few runs have them
+    expandable, unsloth_loss = later("memlint.memory", "expandable", "unsloth_loss")
 
 DEFAULT_CONTEXT = (300 << 20, 520 << 20, 900 << 20)
 """CUDA context and libraries of one process on an unknown card: 520 MiB in pytorch/pytorch#151030; 135 MiB on a T4 and over 1 GiB by
@@ -67,20 +67,14 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         expected.required,
         int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening))),
     )
-    context = (
-        EAGER_CONTEXT
-        if expected.setup.stack.eager_context
-        else (gpu.context_low, gpu.context_bytes, gpu.context_high)
-        if gpu is not None
-        else DEFAULT_CONTEXT
-    )
+    context = DEFAULT_CONTEXT if gpu is None else (gpu.context_low, gpu.context_bytes, gpu.context_high)
+    beside = _beside(expected.setup, context, gpu)
     # nvidia-smi counts what the driver keeps back from torch's total as used, too.
     driver = gpu.driver_bytes if gpu is not None and not expected.setup.stack.eager_context else 0
-    nccl = communicators(expected.setup.sharding)
     device = Interval(
-        reserved.low + context[0] + nccl[0],
-        reserved.expected + context[1] + driver + nccl[1],
-        reserved.high + context[2] + driver + nccl[2],
+        reserved.low + context[0] + beside.low,
+        reserved.expected + context[1] + driver + beside.expected,
+        reserved.high + context[2] + driver + beside.high,
     )
     top = max((p for p in expected.peaks if p.phase != "states"), key=lambda p: p.total)
     components = dict(top.components)
@@ -95,13 +89,20 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         reserved=reserved,
         device=device,
         peak_phase=top.phase,
-        components={**components, "context": context[1]},
+        components={**components, "context": context[1] + beside.expected},
         timeline=steps,
         parameters=expected.parameters,
         trainable_parameters=expected.trainable,
         assumptions=tuple(notes),
+        beside=beside,
         host_bytes=host_bytes(run, expected.setup, expected.parameters, expected.trainable),
     )
+
+
+def _beside(setup: Setup, context: tuple[int, int, int], gpu: Gpu | None) -> Interval:
+    """What the process holds on the card outside torch's allocator, more than a CUDA context that loads its kernels when they are used."""
+    more = [max(0, eager - lazy) if setup.stack.eager_context else 0 for eager, lazy in zip(EAGER_CONTEXT, context, strict=True)]
+    return Interval(*(a + b for a, b in zip(more, communicators(setup.sharding, gpu), strict=True)))
 
 
 def _stretched(value: float, shares: Iterable[float]) -> float:
@@ -125,6 +126,8 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
     held = companions(run, setup, architecture)
     assumed += [companion.sentence for companion in held]
     setup = setup._replace(beside=beside, companions=sum(companion.nbytes for companion in held))
+    if setup.stack.framework == "unsloth" and setup.logits == "fused":
+        setup = setup._replace(loss_budget=unsloth_loss.budget(setup, architecture, gpu))
     layers = -(-setup.layers // setup.sharding.pipeline)
     found = {
         stage: _figures_of(

@@ -20,7 +20,7 @@ class Quantised(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A low-rank pair on stacked experts: `a` (rank x in), `b` (out x rank), for each of them."""
+    """A low-rank pair on a layer, or on each of stacked experts: `a` (rank x in), `b` (out x rank)."""
 
     a: Parameter
     b: Parameter
@@ -38,6 +38,8 @@ class Linear:
         self.quantised: Quantised | None = None
         self.tuner: Callable[[Machine, Tensor], Tensor] | None = None
         """The forward pass of the layer that a tuner put around this one (`memlint.memory.tuners`)."""
+        self.pair: Pair | None = None
+        """The tuner's matrices where kernels may take them (`memlint.memory.lora_kernels`)."""
         self.dropout: float = 0.0
         """Dropout in front of the adapter where the framework keeps it on the layer (litgpt)."""
 

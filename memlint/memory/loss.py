@@ -8,12 +8,19 @@
 
 from __future__ import annotations
 
-from memlint.memory import ops
+from memlint.later import later
+from memlint.memory import cache, ops
 from memlint.memory.families.model import Model
 from memlint.memory.linear import Linear, product
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import FP32, Grads, Storage, Tensor
+from memlint.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.memory import unsloth_loss
+else:  # few runs have it
+    (unsloth_loss,) = later("memlint.memory", "unsloth_loss")
 
 POOLED = {"sequence_classification", "reward", "image_classification", "audio_classification", "multiple_choice"}
 """Objectives with one row of logits per sample."""
@@ -32,6 +39,8 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
     if model.head_linear is None:
         # Nothing to fuse the loss with (Megatron's parallel head, heads that are a product of parameters).
         return _full(m, setup, model, _returned(m, setup, model.head(m, hidden)))
+    if setup.loss_budget:
+        return [unsloth_loss.fused_loss(m, setup, model, hidden)]
     if setup.logits == "fused":
         return [fused_linear_cross_entropy(m, setup, model, hidden)]
     if setup.logits == "chunked" and setup.loss_chunk_tokens:
@@ -94,6 +103,8 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
     del wide
     if setup.outputs_fp32 and output.itemsize != FP32:
         output = ops.cast(m, output, FP32)
+    if setup.outputs_fp32 and setup.stack.caches_tuples:
+        cache.widen(m)
     if setup.sharding.clones_outputs:
         output = ops.copy(m, output)
     return [value, output] if setup.keeps_outputs else [value]

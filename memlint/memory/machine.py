@@ -33,7 +33,7 @@ class Machine:
         self.compiled: bool = False
         self.wide_dropout_masks: bool = False
         self.written_gelu: bool = False
-        self.math_sdpa: bool = False
+        self.no_flash: bool = False
         """SDPA has no fused kernel for these inputs and takes the math path."""
         self.repeats_kv: bool = False
         """The framework expands K and V to all heads before the attention kernel."""

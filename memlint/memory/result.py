@@ -65,5 +65,7 @@ class Estimate(NamedTuple):
     trainable_parameters: int
     assumptions: tuple[str, ...] = ()
     """What was assumed, or is not modelled and therefore widens the interval; one sentence each."""
+    beside: Interval = Interval(0, 0, 0)
+    """What is on the card beside torch's allocator and its CUDA context: communicators' buffers, and what an old CUDA loads at once."""
     host_bytes: Interval | None = None
     """Host memory of one node, over all its ranks; the data loader is not included."""

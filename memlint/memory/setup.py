@@ -87,6 +87,8 @@ class Setup(NamedTuple):
     loss_upcast: bool
     loss_chunk_tokens: int
     loss_chunks: int
+    loss_budget: int
+    """Bytes that a chunk of logits may have where a loss sizes them by the card."""
     loss_keeps_chunks: bool
     ce_chunk_tokens: int
     logits_mean: bool
@@ -99,8 +101,8 @@ class Setup(NamedTuple):
     vocabulary: int
     workspace: int
     """Bytes of one cuBLAS workspace; the forward and the backward thread own one each."""
-    math_sdpa: bool
-    """The card has no fused attention kernel for half inputs."""
+    no_flash: bool
+    """The card is older than Ampere: torch's flash kernel does not run on it, and its memory-efficient one takes float16, not bfloat16."""
     sharding: Sharding
     expandable_segments: bool
     beside: int
@@ -263,6 +265,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         ),
         loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
         loss_chunks=int(facts.get("loss.num_chunks", 8 if logits == "chunked" else 0) or 0),
+        loss_budget=0,
         loss_keeps_chunks=bool(facts.get("loss.keeps_chunks", False)),
         ce_chunk_tokens=int(facts.get("loss.ce_chunk_tokens", 0) or 0),
         logits_mean=facts.get("loss.reduction", "") == "logits_mean",
@@ -284,7 +287,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         under_way=1,
         fills=False,
         stored_itemsize=4 if gathers and sharding.compute_itemsize else weight,
-        math_sdpa=gpu is not None and gpu.compute_capability < (8, 0) and str(attention) == "sdpa",
+        no_flash=gpu is not None and gpu.compute_capability < (8, 0),
     )
 
 
@@ -348,8 +351,7 @@ element-wise chains around the matrix products, whose hand-fused kernels keep th
 
 CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
 OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_outputs", "cls", "decoder")
-"""Names of linears on top of the stack: neither quantised nor a target of `all-linear` (peft 0.21.2,
-`tuners_utils.py` `_maybe_include_all_linear_layers`; transformers 5.24 `get_keys_to_not_convert`)."""
+"""Names of linears on top of the stack: not quantised, nor targets of `all-linear` (peft 0.21.2 `tuners_utils.py`; transformers 5.24)."""
 
 TASK_HEADS = ("classifier", "score", "qa_outputs")
 """Heads that PEFT trains in full under a classification task type (peft 0.21.2, `peft_model.py`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memlint.memory import algebra, ops
-from memlint.memory.linear import base, product, unpacked
+from memlint.memory.linear import Pair, base, product, unpacked
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Parameter, Tensor
 from memlint.memory.tuners.site import BNB, Forward, Site, base_to_add_to
@@ -28,6 +28,8 @@ def lora(site: Site) -> Forward:
     a, b, bias = _pair(site)
     rank, p = a.shape[0] // site.copies, site.dropout("lora_dropout")
     packed = layer.quantised is not None and layer.quantised.method in BNB
+    if not p and bias is None and site.copies == 1:
+        layer.pair = Pair(a, b)
 
     def forward(m: Machine, x: Tensor) -> Tensor:
         result = base_to_add_to(m, layer, x)
