@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from memlint.memory import ops
 from memlint.memory.linear import Linear, apply
-from memlint.memory.lora_kernels import fused_mlp, fuses
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, Grads, Parameter, Storage, Tensor
 
@@ -109,8 +108,6 @@ def activation(m: Machine, x: Tensor, name: str) -> Tensor:
         return ops.mul(m, x, ops.unary(m, ops.scale(m, x), keeps="output"))
     if name in ("relu2", "relu_squared"):
         return ops.power(m, ops.unary(m, x, keeps="output"))
-    if name == "gelu" and m.written_gelu:
-        return gelu_written(m, x)
     if name in ("relu", "tanh", "sigmoid"):
         return ops.unary(m, x, keeps="output")
     return ops.unary(m, x)
@@ -131,13 +128,6 @@ def gelu_new(m: Machine, x: Tensor) -> Tensor:
 
 def xielu(m: Machine, x: Tensor, positive: Parameter, negative: Parameter) -> Tensor:
     """`XIELUActivation._xielu_python` (transformers 5.24 `activations.py`): both branches, chosen by `where`."""
-def gelu_written(m: Machine, x: Tensor) -> Tensor:
-    """0.5 * x * (1 + erf(x / sqrt(2))), operation by operation."""
-    half = ops.scale(m, x)
-    inner = ops.unary(m, ops.scale(m, x))
-    return ops.mul(m, half, ops.shift(m, inner))
-
-
     condition = m.new(x.numel, BYTE)
     right = ops.add(m, ops.mul(m, ops.mul(m, ops.unary(m, positive), x), x), ops.scale(m, x))
     bent = ops.unary(m, ops.clamp(m, x), keeps="output")
@@ -156,8 +146,6 @@ def gated_mlp(m: Machine, x: Tensor, gate: Linear, up: Linear, down: Linear, act
     """`down(act(gate(x)) * up(x))`, or its fused SwiGLU kernel."""
     if "swiglu" in m.kernels or "glu" in m.kernels:
         return apply(m, down, fused_swiglu(m, apply(m, gate, x), apply(m, up, x)))
-    if fuses(m, gate, up, down):
-        return fused_mlp(m, x, gate, up, down)
     return apply(m, down, ops.mul(m, activation(m, apply(m, gate, x), act), apply(m, up, x)))
 
 
