@@ -7,9 +7,9 @@ storages. Every core returns a contiguous (batch, sequence, heads * head_dim) te
 
 from __future__ import annotations
 
-from memlint.memory import ops
+from memlint.memory import cache, ops
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, HALF, INT64, Grads, Parameter, Storage, Tensor
 from memlint.typed import NamedTuple
 
 NEWER_FLASH = ("flash_attention_3", "flash_attention_4")
@@ -58,6 +58,8 @@ class Shape(NamedTuple):
 
 def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None = None) -> Tensor:
     """Run the machine's attention implementation; `bias` is a per-head position bias (T5, ALiBi) or None."""
+    if m.caches and shape.causal:
+        cache.keep(m, k, v)
     if m.exchange and shape.causal and shape.queries == shape.keys == m.sequence:
         from memlint.memory.exchange import exchanged  # few runs divide their sequences
 
@@ -74,7 +76,8 @@ def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Ten
             shape = _expanded(shape)
         return flash(m, *_half(m, q, k, v), shape)
     q, k, v = (ops.autocast(m, t) for t in (q, k, v))
-    if m.math_sdpa or shape.broadcasts_kv:
+    older = m.no_flash and q.itemsize == HALF
+    if (older and not m.float16) or shape.broadcasts_kv:
         return math(m, q, k, v, shape, bias or m.mask)
     mask = bias or m.mask
     if mask is not None:
@@ -82,9 +85,9 @@ def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Ten
     if m.repeats_kv or shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
         k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
         shape = _expanded(shape)
-    if q.itemsize == FP32 and shape.heads != shape.kv_heads:
-        return math(m, q, k, v, shape, mask)  # no float32 kernel takes grouped heads (sdp_utils.cpp)
-    if mask is not None or q.itemsize == FP32 or shape.value_dim != shape.head_dim:
+    if (older or q.itemsize == FP32) and shape.heads != shape.kv_heads:
+        return math(m, q, k, v, shape, mask)  # only flash takes grouped heads (torch 2.13 `cuda/sdp_utils.cpp`)
+    if mask is not None or older or q.itemsize == FP32 or shape.value_dim != shape.head_dim:
         return efficient(m, q, k, v, shape, mask)
     return flash(m, q, k, v, shape)
 

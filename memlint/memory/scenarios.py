@@ -39,8 +39,8 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
             together[fact.decided_by or key].append(key)
     run = run.with_facts(decided) if decided else run
     options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
-    options += _references(run)
-    options += _lengths(run, architecture) + _ranks(run) + _unpadded(run)
+    options += _references(run) + _apex(run)
+    options += _lengths(run, architecture) + _ranks(run) + _unpadded(run) + _tiles(run, architecture)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
@@ -59,7 +59,7 @@ def bounded_over(variants: list[TrainingRun]) -> list[str]:
         if len(values) == 1:
             continue
         if key == "framework.versions":
-            sentences.append(PACKED_EXPERTS)
+            sentences.append(WRITTEN_GELU if _is_apex_amp(variants[0]) else PACKED_EXPERTS)
         elif key == "parallel.gpus" and "None" in values:
             sentences.append(
                 "nothing says over how many GPUs the job is sharded: the estimate is for one, its low end for very many"
@@ -77,6 +77,10 @@ def bounded_over(variants: list[TrainingRun]) -> list[str]:
     return sentences
 
 
+WRITTEN_GELU = (
+    "apex's amp dates the code to torch before 1.6: models of that time keep three tensors for a GELU that is written out, or one for "
+    "torch's kernel; the estimate spans both"
+)
 PACKED_EXPERTS = (
     "transformers 4 packs the experts, 5 leaves them in 16 bits, and nothing states the version: the estimate spans both"
 )
@@ -122,10 +126,26 @@ def _experts(run: TrainingRun, architecture: Architecture) -> list[list[dict[str
     """Whether bitsandbytes packs the experts, where nothing states the version of transformers: 4.57 has a linear layer for each, 5.0
     stacks them in parameters that quantisers pass by."""
     packs = run.value("quantization.method") in ("bnb_4bit", "bnb_8bit") and not _known(run, "quantization.experts")
-    if not packs or not architecture.stacked or states_transformers(run):
+    experts = any(not name.endswith("_table") for name, *_ in architecture.stacked)  # towers stack tables of positions
+    if not packs or not experts or states_transformers(run):
         return []
     versions = run.value("framework.versions") or {}
     return [[{}, {"framework.versions": {**versions, "transformers": "4.57"}}]]
+
+
+def _apex(run: TrainingRun) -> list[list[dict[str, Any]]]:
+    """Which of the torches that apex's amp is for (mixed precision is torch's own since 1.6), where nothing states it: model code of that
+    time has its GELU written out, or takes the one kernel that torch 1.4 brought to transformers."""
+    versions = run.value("framework.versions") or {}
+    if not _is_apex_amp(run) or "torch" in versions or "transformers" in versions:
+        return []
+    return [[{"framework.versions": {**versions, "torch": torch}} for torch in ("1.3", "1.5")]]
+
+
+def _is_apex_amp(run: TrainingRun) -> bool:
+    """Weights in float16 with float32 copies and apex's fused Adam: its amp at level O2."""
+    fused = run.value("optimizer.name") == "adamw_apex_fused" and run.value("optimizer.master_weights") is True
+    return fused and run.value("precision") == "fp16-true" and run.value("parallel.strategy", "none") in ("none", "ddp")
 
 
 def _lengths(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:

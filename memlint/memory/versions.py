@@ -55,7 +55,7 @@ class Stack(NamedTuple):
     fsdp_qlora's script binds it too, but the figures published for it at batches of 8 and 10 leave no room for that copy."""
     returns_cache: bool
     """Training without checkpointing returns keys and values: models of transformers and unsloth, as their configurations say
-    `use_cache`. Since 5.0 the Trainer switches it off (`training_args.py`); 4.41 to 4.44 make no cache in training (`modeling_llama.py`)."""
+    `use_cache`. The Trainer switches it off since 5.0 (`training_args.py`); 4.41 to 4.44 make none in training (`modeling_llama.py`)."""
     caches_tuples: bool
     """They are tuples of tensors: transformers before 4.41, unsloth's own models."""
     uses_accelerate: bool
@@ -71,7 +71,7 @@ class Stack(NamedTuple):
     """Dropout keeps its mask in the activation's dtype: the unfused kernels of 2022 stacks (torch before 1.12)."""
     written_gelu: bool
     """GELU is written out in elementary operations: transformers 2 to 4 with torch before 1.4 (`activations.py`, `_gelu_python`), and
-    the BERT of NVIDIA's and DeepSpeed's examples of apex's time whatever the torch (`BingBertSquad/turing/nvidia_modeling.py`, `bias_gelu`)."""
+    the BERT of NVIDIA's and DeepSpeed's examples of apex's time, whatever the torch (`BingBertSquad/turing/nvidia_modeling.py`)."""
     bnb_keeps_input: bool
     """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
     checkpoints_inside: bool
@@ -125,8 +125,11 @@ def stack_of(run: TrainingRun) -> Stack:
     transformers = _version(text) or (5, 24)
     if not text and "torch" in versions and (_version(str(versions["torch"])) or (9, 9)) < (2, 1):
         transformers = (4, 32)
-    if not text and (unsloth := _version(str(versions.get("unsloth") or ""))):
-        transformers = next((oldest for before, oldest in UNSLOTH if unsloth < before), transformers)
+    if not text and name == "unsloth":
+        # Whole logits are what it made before its fused loss of 13 August 2025.
+        whole = run.value("loss.kernel") == "unsloth_ce" and run.value("loss.logits") == "full"
+        version = _version(str(versions.get("unsloth") or "")) or ((2025, 8) if whole else (9999, 0))
+        transformers = next((oldest for before, oldest in UNSLOTH if version < before), transformers)
     torch = _version(str(versions.get("torch") or "")) or NEWEST_TORCH
     modern = transformers >= (4, 36)
     return Stack(

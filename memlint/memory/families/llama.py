@@ -14,6 +14,7 @@ from memlint.memory.families import parts
 from memlint.memory.families.llama_styles import STYLES, Style
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
+from memlint.memory.lora_kernels import fused_linear, fused_projections, fuses
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, Parameter, Tensor
 from memlint.memory.timeline import NotUniform
@@ -281,6 +282,10 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
         if fused is not None:
             rows = x.numel // hidden
             q, k, v = ops.split(m, apply(m, fused, x), (rows * q_width, rows * kv_width, rows * kv_width))
+        elif fuses(m, *singles):
+            q, k, v = fused_projections(m, x, singles)
+            if norms is not None:
+                q, k = norms[0](m, q), norms[1](m, k)
         else:
             q = apply(m, singles[0], x)
             if norms is not None:
@@ -309,8 +314,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
             m.mask = m.shared[0]
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
-        del q, k, v, kept
-        return apply(m, out, mixed)
+        return fused_linear(m, mixed, out) if fuses(m, out) else apply(m, out, mixed)
 
     return attention
 

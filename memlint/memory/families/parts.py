@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memlint.memory import ops
 from memlint.memory.linear import Linear, apply
+from memlint.memory.lora_kernels import fused_mlp, fuses
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, Grads, Parameter, Storage, Tensor
 
@@ -106,6 +107,8 @@ def activation(m: Machine, x: Tensor, name: str) -> Tensor:
         return gelu_new(m, x)
     if name == "quick_gelu":  # `QuickGELUActivation`: x * sigmoid(1.702 * x)
         return ops.mul(m, x, ops.unary(m, ops.scale(m, x), keeps="output"))
+    if name == "gelu" and m.written_gelu:
+        return gelu_written(m, x)
     if name in ("relu2", "relu_squared"):
         return ops.power(m, ops.unary(m, x, keeps="output"))
     if name in ("relu", "tanh", "sigmoid"):
@@ -126,6 +129,13 @@ def gelu_new(m: Machine, x: Tensor) -> Tensor:
     return ops.mul(m, half, inner)
 
 
+def gelu_written(m: Machine, x: Tensor) -> Tensor:
+    """0.5 * x * (1 + erf(x / sqrt(2))), operation by operation."""
+    half = ops.scale(m, x)
+    inner = ops.unary(m, ops.scale(m, x))
+    return ops.mul(m, half, ops.shift(m, inner))
+
+
 def xielu(m: Machine, x: Tensor, positive: Parameter, negative: Parameter) -> Tensor:
     """`XIELUActivation._xielu_python` (transformers 5.24 `activations.py`): both branches, chosen by `where`."""
     condition = m.new(x.numel, BYTE)
@@ -144,6 +154,8 @@ def xielu(m: Machine, x: Tensor, positive: Parameter, negative: Parameter) -> Te
 
 def gated_mlp(m: Machine, x: Tensor, gate: Linear, up: Linear, down: Linear, act: str) -> Tensor:
     """`down(act(gate(x)) * up(x))`, or its fused SwiGLU kernel."""
+    if fuses(m, gate, up, down):
+        return fused_mlp(m, x, gate, up, down)
     if "swiglu" in m.kernels or "glu" in m.kernels:
         return apply(m, down, fused_swiglu(m, apply(m, gate, x), apply(m, up, x)))
     return apply(m, down, ops.mul(m, activation(m, apply(m, gate, x), act), apply(m, up, x)))
