@@ -40,7 +40,7 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
     run = run.with_facts(decided) if decided else run
     options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
     options += _references(run) + _apex(run)
-    options += _lengths(run, architecture) + _ranks(run) + _unpadded(run) + _tiles(run, architecture)
+    options += _lengths(run, architecture) + _ranks(run) + _unpadded(run)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
