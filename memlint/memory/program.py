@@ -80,7 +80,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         buffers.append(Storage(ledger, setup.beside, "workspace"))
     if setup.companions:
         buffers.append(Storage(ledger, setup.companions, "weights"))
-    if setup.stack.keeps_outputs or held_over(m, setup):
+    if (setup.stack.keeps_outputs and not setup.stack.drops_outputs) or held_over(m, setup):
         # The second step's forward still meets what the first step's names hold.
         ledger.prefix = timeline.FIRST
         step(m, setup, model, units, trained)
@@ -175,7 +175,8 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     if setup.sharding.strategy == "dp":
         gathered_gradients(m, trained)
     buckets.clear()
-    m.outputs += value
+    if not setup.stack.drops_outputs:
+        m.outputs += value
     del value
     drop(m, waiting)
     if m.held and not held_over(m, setup):

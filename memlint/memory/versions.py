@@ -51,13 +51,14 @@ class Stack(NamedTuple):
     """SDPA is chosen when nothing is said: transformers 4.36 and later."""
     keeps_outputs: bool
     """The model's output object (its logits) is alive during backward: loops that bind it to a name; and Trainer runs of 2023, whose
-    published figures show it (Qwen's tables: 16 B per logit in float32, 8 in float16) although the Trainer drops it. Cause not found.
-    fsdp_qlora's script binds it too, but the figures published for it at batches of 8 and 10 leave no room for that copy."""
+    published figures show it (Qwen's tables: 16 B per logit in float32, 8 in float16) although the Trainer drops it. Cause not found."""
     returns_cache: bool
     """Training without checkpointing returns keys and values: models of transformers and unsloth, as their configurations say
     `use_cache`. The Trainer switches it off since 5.0 (`training_args.py`); 4.41 to 4.44 make none in training (`modeling_llama.py`)."""
     caches_tuples: bool
     """They are tuples of tensors: transformers before 4.41, unsloth's own models."""
+    drops_outputs: bool
+    """The loop unbinds that name before the next step's forward (fsdp_qlora `train.py`, "Delete the output so more memory frees up")."""
     uses_accelerate: bool
     pads: bool
     """The loop pads a batch to its longest sample and passes an attention mask."""
@@ -141,7 +142,8 @@ def stack_of(run: TrainingRun) -> Stack:
         loads_checkpoint_dtype=transformers >= (5, 0),
         reentrant_by_default=transformers < (5, 0),
         sdpa_by_default=modern,
-        keeps_outputs=name in OWN_LOOPS or (transformers < (4, 36) and name not in ("litgpt", "fsdp_qlora")),
+        keeps_outputs=name in OWN_LOOPS or name == "fsdp_qlora" or (transformers < (4, 36) and name != "litgpt"),
+        drops_outputs=name == "fsdp_qlora",
         returns_cache=name in CACHING and transformers < (5, 0) and (name == "unsloth" or not (4, 41) <= transformers < (4, 45)),
         caches_tuples=name == "unsloth" or transformers < (4, 41),
         uses_accelerate=name in ACCELERATE_TRAINERS and transformers >= (4, 30),
