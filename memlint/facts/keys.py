@@ -96,6 +96,7 @@ def _keys() -> dict[str, Key]:
         ("batch.width", "int", "video width, pixels"),
         ("batch.image_size", "int", "square image side, pixels"),
         ("batch.images", "int", "images a sample"),
+        ("batch.image_tiles", "int", "pieces an image is cut into, the whole included"),
         ("batch.latent_tokens", "int", "transformer tokens from the latents, a sample"),
         ("batch.text_tokens", "int", "text-condition tokens a sample"),
         ("optimizer.name", "text", "a name of transformers.training_args.OptimizerNames"),

@@ -11,6 +11,8 @@ class Media(NamedTuple):
     """Sizes a sample; 0 where a run has no such thing."""
 
     images: int
+    tiles: int
+    """Pieces of an image that the tower sees."""
     image_size: int
     """Side in pixels; 0: the model's own."""
     max_pixels: int
@@ -31,6 +33,7 @@ def media_of(get: Callable[[str, Any], Any]) -> Media:
     size, pixels = int(get("batch.image_size", 0) or 0), int(get("vision.max_pixels", 0) or 0)
     return Media(
         images=int(get("batch.images", 1 if size or pixels else 0) or 0),
+        tiles=int(get("batch.image_tiles", 1) or 1),
         image_size=size,
         max_pixels=pixels,
         latent_tokens=int(get("batch.latent_tokens", 0) or 0),

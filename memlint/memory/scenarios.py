@@ -8,6 +8,7 @@ from itertools import islice, product
 from memlint.facts import Fact, Status, TrainingRun, fixed
 from memlint.gpus.gpu import Gpu
 from memlint.memory.media import media_of
+from memlint.memory.tiles import tiles_of
 from memlint.memory.versions import stack_of, states_transformers
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
@@ -40,7 +41,7 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
     run = run.with_facts(decided) if decided else run
     options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
     options += _references(run) + _apex(run)
-    options += _lengths(run, architecture) + _ranks(run) + _unpadded(run)
+    options += _lengths(run, architecture) + _ranks(run) + _unpadded(run) + _tiles(run, architecture)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
         loaded
@@ -166,6 +167,14 @@ def length_is_cap(run: TrainingRun) -> bool:
     filled = run.value("batch.packing") or run.value("batch.pad_to_max_length")
     unpacked = run.value("batch.packing") is False and run.value("batch.sequence_length_is_cap") is not False
     return stated and not filled and bool(unpacked or run.value("batch.sequence_length_is_cap"))
+
+
+def _tiles(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:
+    """Images that a processor cuts up by their shape, which nothing states."""
+    if not media_of(run.value).images or _known(run, "batch.image_tiles"):
+        return []
+    counts = dict.fromkeys(tiles_of(architecture.model_type, architecture.config))
+    return [[{"batch.image_tiles": count} for count in counts]] if counts else []
 
 
 def _unpadded(run: TrainingRun) -> list[list[dict[str, Any]]]:

@@ -44,6 +44,7 @@ PEAKS: dict[str, float] = {
     "siglip-vision": 0.021,
     "gemma4_text": 0.017,
     "esm": 0.011,
+    "llava_onevision": 0.012,
 }
 """The largest relative error of a peak of forward or backward where it is above 1 %: it may only shrink."""
 
@@ -113,6 +114,7 @@ def media_facts(entry: dict[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if entry["head"] == "image_text_to_text":
         facts |= {"objective": "causal_lm", "batch.images": 1, "batch.image_size": entry.get("image_size", 0)}
+        facts |= {"batch.image_tiles": entry["tiles"]} if "tiles" in entry else {}
     if entry.get("frozen"):
         facts |= {
             "vision.trainable": False,

@@ -6,6 +6,7 @@ from .bases import LATENT, LLAMA, MOE
 from .family import VOCAB, Family
 from .media_families import MEDIA
 from .text_families import TEXT
+from .vision_language_families import VISION_LANGUAGE
 
 _WIDE = dict(LLAMA, head_dim=24)
 _BERT = {
@@ -256,5 +257,6 @@ FAMILIES: tuple[Family, ...] = (
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     *TEXT,
     *MEDIA,
+    *VISION_LANGUAGE,
 )
 BY_NAME = {family.name: family for family in FAMILIES}

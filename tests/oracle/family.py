@@ -25,6 +25,10 @@ class Family:
     """The module that is not trained (a tower in front of a language model)."""
     image_size: int = 0
     """Side of the images where the config does not fix it."""
+    image_tokens: int = 0
+    """Tokens of a sample that stand for its images, where a model picks them by value."""
+    reads: int = 0
+    """What the entries of an integer tensor are that a model turns into a list: tokens or pieces of an image."""
     layer_list: Callable[[int], Mapping[str, Any]] | None = None
     """Config keys that list something per layer, from the number of layers."""
 

@@ -44,8 +44,13 @@ def _tokens(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
     return given
 
 
-def _pixels(config: Any, regime: Regime, images: int) -> torch.Tensor:
+def _side(config: Any) -> int:
     side = config["image_size"]
+    return int(side[0] if isinstance(side, list) else side)
+
+
+def _pixels(config: Any, regime: Regime, images: int) -> torch.Tensor:
+    side = _side(config)
     return torch.zeros(images, 3, side, side, dtype=getattr(torch, regime.weights))
 
 
@@ -92,7 +97,19 @@ def _images_in_text(family: Family, regime: Regime, batch: int, sequence: int) -
         given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
     if family.model_type == "paligemma":
         given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
-    return {**given, "pixel_values": _pixels(vision, regime, batch)}
+    pixels = _pixels(vision, regime, batch * TILES.get(family.model_type, 1))
+    if family.model_type in TILES:
+        pixels = pixels.view(batch, TILES[family.model_type], *pixels.shape[1:])
+    if family.model_type in SIZED:
+        given["image_sizes"] = [[_side(vision), _side(vision) * (TILES.get(family.model_type, 2) - 1)]] * batch
+    return {**given, "pixel_values": pixels}
+
+
+TILES = {"llava_next": 3, "llava_onevision": 3, "idefics3": 3, "smolvlm": 3}
+"""Pieces of an image that go through the tower: the whole and, with the grid of the configs here, two halves."""
+
+SIZED = {"llava_next", "llava_onevision", "mistral3"}
+"""Types that take the sizes of the images."""
 
 
 def _patches(vision: Any, regime: Regime, batch: int, sequence: int, side: int) -> Given:

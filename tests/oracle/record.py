@@ -22,10 +22,11 @@ import torch
 
 from .families import FAMILIES
 from .family import BATCH, SEQUENCE, Family
-from .inputs import inputs
+from .inputs import TILES, inputs
 from .media_families import MEDIA
 from .regime import Regime
 from .trace import Step, step
+from .vision_language_families import VISION_LANGUAGE
 
 RECORD = Path(__file__).with_name("record.json")
 DEPTHS = (2, 3)
@@ -88,7 +89,8 @@ def trace_family(family: Family) -> dict[str, Any]:
         "config": dict(family.config),
         "depth": list(family.depth),
         **({"frozen": family.frozen} if family.frozen else {}),
-        **({"media": media(family)} if family in MEDIA else {}),
+        **({"media": media(family)} if family in (*MEDIA, *VISION_LANGUAGE) else {}),
+        **({"tiles": TILES[family.model_type]} if family.model_type in TILES else {}),
         **({"image_size": family.image_size} if family.image_size else {}),
         **({"lists": {str(n): family.layer_list(n) for n in DEPTHS}} if family.layer_list else {}),
         "parameters": parameters,

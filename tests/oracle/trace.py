@@ -26,6 +26,7 @@ from .family import BATCH, SEQUENCE, VOCAB, Family
 from .inputs import inputs
 from .ledger import Block, Ledger, rounded
 from .regime import Regime
+from .values import values
 
 os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # it compares counts of image tokens, which fake tensors do not have
 
@@ -153,7 +154,7 @@ def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequen
         ledger, engine = Ledger(), Engine()
         ledger.ignore(model.parameters(), weights=True)
         ledger.ignore([*model.buffers(), *(t for t in tree_leaves(given) if isinstance(t, torch.Tensor))])
-        with ledger, engine.active():
+        with ledger, values(family, batch), engine.active():
             autocast = torch.autocast("cuda", torch.bfloat16) if regime.autocast else contextlib.nullcontext()
             with autocast:
                 output = model(**given)

@@ -15,7 +15,7 @@ from memlint.memory.families.model import Block
 from memlint.memory.families.pooling import pooling_head
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, INT64, Parameter, Tensor
+from memlint.memory.tensor import FP32, INT64, Tensor
 from memlint.typed import Any, NamedTuple
 
 Norm = Callable[[Machine, Tensor], Tensor]
@@ -35,7 +35,7 @@ class Style(NamedTuple):
     mlp_bias: bool = True
     patch_bias: bool = True
     positions: str = "learned"
-    """learned (a parameter), table (an embedding), rotary, both."""
+    """learned (a parameter), table (an embedding), each (an embedding, looked up for each image), rotary, both."""
     scales: bool = False
     """Each branch is multiplied by a learned vector (LayerScale)."""
     norm_before: bool = False
@@ -50,6 +50,8 @@ class Style(NamedTuple):
     """Eager attention asks for a float32 softmax."""
     separate: bool = False
     """All patches stand in one row; each image (or window) attends in a call of its own, and the results are joined."""
+    together: bool = False
+    """All patches of all images stand in one row, and a mask lets each image see itself."""
 
 
 _QWEN = Style(("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="both", norm_after=False, frames=2, separate=True)
@@ -62,10 +64,11 @@ STYLES = {
     "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
                                norm_before=True, pools="first"),
     "siglip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table", pools="attention"),
-    "idefics3_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table"),
-    "smolvlm_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table"),
+    "idefics3_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="each"),
+    "smolvlm_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="each"),
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
-                     out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False),
+                     out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False,
+                     together=True),
     "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True, float32_softmax=False),
     "qwen2_vl": Style(("qkv", "proj", "fc1", "fc2"), 0, positions="rotary", patch_bias=False, norm_after=False, frames=2,
                       separate=True),
@@ -101,7 +104,12 @@ class Tower:
         self.pooled: Norm = lambda m, x: x
         """One vector for each image, from the last states."""
         self.tables: list[tuple[Tensor, Tensor]] = []
+        self.mask: Tensor | None = None
+        """What lets each of several images in one row see itself."""
         self.pixels: Tensor | None = None
+        self.gathers: bool = False
+        """The pieces of all images are first put together in one tensor, which the model's local variable holds."""
+        self.gathered: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -184,12 +192,18 @@ def tower_of(
         count = tower.images * (tower.patches - style.tokens)
         # The batch keeps the images as long as the step lasts.
         tower.pixels = m.new(tower.images * channels * style.frames * side * side, b.setup.weight_itemsize)
-        x = convolutions.convolution(m, tower.pixels, weight, bias, count * hidden)
-        if m.input_grads and x.node is None:
+        seen = ops.copy(m, tower.pixels) if tower.gathers else tower.pixels
+        x = convolutions.convolution(m, seen, weight, bias, count * hidden)
+        tower.gathered = seen
+        del seen
+        if m.input_grads and x.node is None and style.positions != "each":
             x = m.tape.leaf(x)
         if tokens:
-            x = ops.concat(m, (*(_spread(m, token, tower.images * hidden) for token in tokens), x))
-        if places is not None:
+            x = ops.concat(m, (*(spread_token(m, token, tower.images * hidden) for token in tokens), x))
+        if style.positions == "each" and places is not None:
+            x = ops.add(m, x, ops.embedding(m, places, hidden, count, m.new(count, INT64), inputs=False))
+            x = m.tape.leaf(x) if m.input_grads and x.node is None else x
+        elif places is not None:
             x = ops.add(m, x, places)
         if style.positions in ("rotary", "both"):
             size = tower.rows * hidden // heads
@@ -201,7 +215,10 @@ def tower_of(
                 (ops.gather(m, cos, order, cos.numel), ops.gather(m, sin, order, sin.numel)) for cos, sin in tower.tables
             ]
         x = ops.dropout(m, x, dropout)
-        return before(m, x) if before is not None else x
+        x = before(m, x) if before is not None else x
+        if style.together:
+            tower.mask = m.new(tower.rows * tower.rows, x.itemsize)
+        return x
 
     def first(m: Machine, x: Tensor) -> Tensor:
         assert after is not None
@@ -215,7 +232,7 @@ def tower_of(
     return tower
 
 
-def _spread(m: Machine, token: Parameter, numel: int) -> Tensor:
+def spread_token(m: Machine, token: Tensor, numel: int) -> Tensor:
     """A learned token for every image: an expanded view."""
     few, itemsize = token.numel, token.itemsize
     view = Tensor(token.storage, numel, itemsize)
@@ -271,7 +288,7 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
         if style.positions in ("rotary", "both"):
             q, k = (_turned(m, t, tower) for t in (q, k))
         head_dim = hidden // heads
-        length = min(tower.window, tower.patches) if windowed else tower.patches
+        length = min(tower.window, tower.patches) if windowed else tower.rows if style.together else tower.patches
         shape = Shape(
             tower.rows // length,
             length,
@@ -291,9 +308,8 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
         if bias is not None:
             m.mask = bias(m)
             q = m.tape.record(Tensor(q.storage, q.numel, q.itemsize), (q, m.mask), lambda g: (g, g))
-        mixed = attend(m, q, k, v, shape)
+        mixed = attend(m, q, k, v, shape, tower.mask)
         m.mask = kept
-        del q, k, v
         if style.separate:
             mixed = ops.copy(m, mixed)
         return apply(m, out, mixed)

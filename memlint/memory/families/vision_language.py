@@ -14,11 +14,12 @@ from memlint.memory.checkpointing import checkpointed, run
 from memlint.memory.families import gemma4_towers, parts
 from memlint.memory.families.gemma4 import norm_of
 from memlint.memory.families.model import Model, Stage
-from memlint.memory.families.vision import STYLES, Tower, tower_of
+from memlint.memory.families.vision import STYLES, Tower, spread_token, tower_of
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
-from memlint.memory.tensor import BYTE, FP32, INT64, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Tensor
+from memlint.memory.tiles import tiles_of
 from memlint.models import from_config
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
@@ -27,6 +28,9 @@ Projector = Callable[[Machine, Tensor], Tensor]
 
 BIDIRECTIONAL = {"gemma3", "paligemma"}
 """Types whose image tokens see one another (a prefix sees itself), for which a mask is made in any case."""
+
+GATHERS = {"llava_next", "llava_onevision", "idefics3", "smolvlm"}
+"""Types that put the pieces of all images together first."""
 
 MERGES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"}
 """Types whose projector merges `spatial_merge_size` squared patches into one token."""
@@ -43,6 +47,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     if a.model_type == "gemma4_unified":
         return _unified(b, a, vision, layers)
     side = media.image_size or _dynamic_side(vision, media.max_pixels)
+    if tiles_of(a.model_type, a.config):
+        side = 0  # every piece has the tower's own size
     if a.model_type == "gemma4":
         tower = gemma4_towers.vision_tower(b, vision, side)
         audio = a.config.get("audio_config")
@@ -50,15 +56,15 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
             b.linear("embedding_projection", gemma4_towers.audio_weights(b, audio), text_of(a).hidden_size or 0)
     else:
         tower = tower_of(b, vision, _kind(vision, a.model_type), side)
+        tower.gathers = a.model_type in GATHERS
     b.frozen = not media.aligner_trained
     project = _projector(b, a, vision, tower)
     b.frozen = not media.language_trained
     model = _text(b, a, layers)
     b.frozen = False
     if media.images:
-        stage = model.stages[0]
-        embed = _with_images(b, tower, project, _used(a.config, tower), a.model_type in BIDIRECTIONAL, stage.embed)
-        model.stages[0] = Stage(embed, stage.blocks, stage.finish)
+        bidirectional = a.model_type in BIDIRECTIONAL
+        model.stages[0] = _with_images(b, tower, project, _used(a, tower), bidirectional, model.stages[0])
     return model
 
 
@@ -119,13 +125,12 @@ def _text(b: Builder, a: Architecture, layers: int) -> Model:
     return page_of(text.model_type, "transformers")(b, text, layers)
 
 
-def _used(config: Mapping[str, Any], tower: Tower) -> int:
-    """Behind how many of the tower's blocks the features are taken; the rest runs in vain (LLaVA)."""
-    layer = config.get("vision_feature_layer")
-    depth = len(tower.blocks)
-    if not isinstance(layer, int):
-        return depth
-    return layer if layer >= 0 else depth + 1 + layer
+def _used(a: Architecture, tower: Tower) -> int | None:
+    """Behind how many of the tower's blocks the features are taken, what comes after running in vain (LLaVA); None: behind all of it."""
+    layer = a.config.get("vision_feature_layer")
+    if not isinstance(layer, int) or (a.model_type == "internvl" and layer == -1):
+        return None
+    return layer if layer >= 0 else len(tower.blocks) + 1 + layer
 
 
 def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: Tower) -> Projector:
@@ -161,8 +166,7 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
         side = int(a.config.get("scale_factor") or 2)
         linear = b.linear("proj", width * side * side, hidden)
         return lambda m, x: apply(m, linear, ops.copy(m, x))
-    if kind.startswith("llava_"):
-        b.parameter("image_newline", "token", (hidden,))
+    newline = b.parameter("image_newline", "token", (hidden,)) if kind.startswith("llava_") else None
     bias = bool(a.config.get("multimodal_projector_bias", True))
     if kind == "mistral3":
         side = int(a.config.get("spatial_merge_size") or 2)
@@ -186,14 +190,32 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
         if kind.startswith("llava") and a.config.get("vision_feature_select_strategy", "default") == "default"
         else 0
     )
+    packed = _packed(tower, b.setup.media.tiles, newline, crops > 0) if newline is not None else None
 
     def patches_only(m: Machine, x: Tensor) -> Tensor:
         if crops:  # without the first token the rows of different images are no longer one matrix
             x = ops.narrow(m, x, x.numel // crops * (crops - 1))
             x = x if m.autocast and x.itemsize == FP32 else ops.copy(m, x)
-        return _two(m, x, pair)
+        x = _two(m, x, pair)
+        return packed(m, x) if packed is not None else x
 
     return patches_only
+
+
+def _packed(tower: Tower, tiles: int, newline: Parameter, crops: bool) -> Projector:
+    """LLaVA-NeXT: the pieces of an image put together as they lie, a learned vector at the end of each row, behind the whole image
+    (`pack_image_features`; nothing is cut off for the image's shape)."""
+
+    def packed(m: Machine, x: Tensor) -> Tensor:
+        patches = tower.patches - crops
+        whole, pieces = ops.split(m, x, (x.numel // tiles, x.numel - x.numel // tiles))
+        rows = tower.images // tiles * round(((tiles - 1) * patches) ** 0.5)
+        ends = spread_token(m, ops.cast(m, newline, x.itemsize), rows * newline.numel)
+        x = ops.concat(m, (ops.copy(m, pieces), ends)) if tiles > 1 else whole
+        del pieces
+        return ops.concat(m, (whole, x))
+
+    return packed
 
 
 def _reordered(m: Machine, x: Tensor) -> Tensor:
@@ -239,36 +261,48 @@ def _with_images(
     b: Builder,
     tower: Tower,
     project: Projector,
-    used: int,
+    used: int | None,
     bidirectional: bool,
-    embed: Callable[[Machine, Tensor | None], Tensor],
-) -> Callable[[Machine, Tensor | None], Tensor]:
-    """The text model's embedding with image features scattered into it."""
+    stage: Stage,
+) -> Stage:
+    """The text model with image features scattered into its embedding; a local variable of the model's holds them until it returns."""
     setup = b.setup
+    held: list[Tensor] = []
+
+    def finish(m: Machine, x: Tensor) -> Tensor:
+        x = stage.finish(m, x)
+        held.clear()
+        return x
 
     def seen(m: Machine, context: Tensor | None) -> Tensor:
-        x = embed(m, context)
-        tower.images = m.batch * setup.media.images
+        x = stage.embed(m, context)
+        tower.images = m.batch * setup.media.images * setup.media.tiles
         states = chosen = tower.embed(m)
         for index, block in enumerate(tower.blocks):
             if setup.checkpointing == "full":
                 states = checkpointed(m, setup, None, block, states, None, -1)
             else:
                 states = run(m, block, states, None)
-            if used < len(tower.blocks):
-                m.named.append(states)  # `hidden_states` of the tower's output
-            if index == used - 1:
+            if index + 1 == used:
                 chosen = states
+                m.named.append(states)  # `hidden_states` of the tower's output
+        if setup.checkpointing != "full":  # recomputed blocks look at it again
+            tower.mask = None
         last = tower.finish(m, states)
         m.named += (last, tower.pooled(m, last))
-        features = project(m, last if used == len(tower.blocks) else chosen)
+        features = project(m, last if used is None else chosen)
+        tower.gathered = None
         del states, chosen, last
         m.named.append(features)
+        if tower.gathers:  # a list of what each image became
+            features = ops.concat(m, (features,))
+        features = ops.cast(m, features, x.itemsize)
+        held[:] = [features]
         if bidirectional and m.mask is None:
             m.mask = make_mask(m, BYTE)
         return _scattered(m, x, features)
 
-    return seen
+    return Stage(seen, stage.blocks, finish)
 
 
 def _scattered(m: Machine, x: Tensor, features: Tensor) -> Tensor:

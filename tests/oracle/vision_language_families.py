@@ -1,0 +1,107 @@
+"""Tiny configs of vision-language models."""
+
+from __future__ import annotations
+
+from .bases import LLAMA
+from .family import Family
+
+DECODER = dict(LLAMA, hidden_size=96, tie_word_embeddings=False)
+_SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4}
+TOWER = dict(_SIZES, image_size=112, patch_size=14)
+BOTH = ("text_config.num_hidden_layers", "vision_config.num_hidden_layers")
+_QWEN_ROPE = {"rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e4}
+
+VISION_LANGUAGE: tuple[Family, ...] = (
+    Family(
+        "internvl",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="qwen2"),
+            "vision_config": dict(TOWER, model_type="internvl_vision", image_size=[112, 112], patch_size=[14, 14]),
+            "image_token_id": 5,
+            "downsample_ratio": 0.5,
+        },
+        depth=BOTH,
+    ),
+    Family(
+        "idefics3",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="llama"),
+            "vision_config": dict(TOWER, model_type="idefics3_vision"),
+            "image_token_id": 5,
+            "scale_factor": 2,
+        },
+        depth=BOTH,
+        image_tokens=48,
+        reads=3,
+    ),
+    Family(
+        "smolvlm",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="llama"),
+            "vision_config": dict(TOWER, model_type="smolvlm_vision"),
+            "image_token_id": 5,
+            "scale_factor": 2,
+        },
+        depth=BOTH,
+        image_tokens=48,
+        reads=3,
+    ),
+    Family(
+        "mistral3",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="mistral", head_dim=24, sliding_window=None),
+            "vision_config": dict(TOWER, model_type="pixtral", head_dim=16),
+            "image_token_id": 5,
+            "spatial_merge_size": 2,
+        },
+        depth=BOTH,
+        reads=16,
+    ),
+    Family(
+        "llava_next",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="mistral", head_dim=24, sliding_window=None),
+            "vision_config": dict(TOWER, model_type="clip_vision_model"),
+            "image_token_index": 5,
+            "image_grid_pinpoints": [[112, 224]],
+        },
+        depth=BOTH,
+    ),
+    Family(
+        "llava_onevision",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="qwen2"),
+            "vision_config": dict(TOWER, model_type="siglip_vision_model", vision_use_head=False),
+            "image_token_id": 5,
+            "image_grid_pinpoints": [[112, 224]],
+        },
+        depth=BOTH,
+    ),
+    Family(
+        "qwen3_vl",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, head_dim=24, rope_parameters=_QWEN_ROPE),
+            "vision_config": {
+                **_SIZES,
+                "out_hidden_size": 96,
+                "num_heads": 4,
+                "patch_size": 14,
+                "spatial_merge_size": 2,
+                "temporal_patch_size": 2,
+                "num_position_embeddings": 64,
+                "deepstack_visual_indexes": [0, 1],
+            },
+            "image_token_id": 5,
+        },
+        depth=("text_config.num_hidden_layers", "vision_config.depth"),
+        image_size=112,
+        image_tokens=16,
+    ),
+)
