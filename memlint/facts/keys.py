@@ -126,7 +126,7 @@ def _keys() -> dict[str, Key]:
         ("loss.reduction", "text", "logits_mean: the loss is logits.mean(), no labels"),
         ("loss.upcast_fp32", "bool", "logits are copied to fp32 before the loss"),
         ("trainer.outputs_fp32", "bool", "accelerate converts the model's outputs to fp32"),
-        ("kernels", "names", "fused kernels that replace modules: rms_norm, rope, swiglu, glu, lora"),
+        ("kernels", "names", "fused kernels that replace modules: rms_norm, rope, swiglu, glu, lora, xielu, gated_delta"),
         ("compile", "bool", "torch.compile (or thunder) is on"),
         ("compile.mode", "text", "torch.compile's mode"),
         ("compile.executor", "any", "thunder executors"),

@@ -40,7 +40,7 @@ def scenarios(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> 
             together[fact.decided_by or key].append(key)
     run = run.with_facts(decided) if decided else run
     options = [_options(run, keys) for keys in together.values()] + _adapters(run) + _frozen(run) + _experts(run, architecture)
-    options += _references(run) + _apex(run)
+    options += _references(run) + _apex(run) + _packages(run, architecture)
     options += _lengths(run, architecture) + _ranks(run) + _unpadded(run) + _tiles(run, architecture)
     combined = ({key: value for part in parts for key, value in part.items()} for parts in islice(product(*options), MOST))
     return [
@@ -70,6 +70,10 @@ def bounded_over(variants: list[TrainingRun]) -> list[str]:
         elif key == "batch.micro_batch_size" and run_is_unpadded(variants[0]):
             sentences.append(
                 "samples are not padded and known by their cap only: the low end is for one at the cap and empty others"
+            )
+        elif key == "kernels":
+            sentences.append(
+                "the model has kernels of its own that may be installed (xielu, flash-linear-attention) or not: the estimate spans both"
             )
         elif key == "batch.sequence_length" and "None" in values:
             continue  # `setup` says what it takes
@@ -147,6 +151,20 @@ def _is_apex_amp(run: TrainingRun) -> bool:
     """Weights in float16 with float32 copies and apex's fused Adam: its amp at level O2."""
     fused = run.value("optimizer.name") == "adamw_apex_fused" and run.value("optimizer.master_weights") is True
     return fused and run.value("precision") == "fp16-true" and run.value("parallel.strategy", "none") in ("none", "ddp")
+
+
+PACKAGES = {
+    "apertus": "xielu", "qwen3_next": "gated_delta", "qwen3_5": "gated_delta", "qwen3_5_text": "gated_delta", "qwen3_5_moe": "gated_delta",
+    "qwen3_5_moe_text": "gated_delta",
+}  # fmt: skip
+"""Model types that take the kernels of another package where it is installed, and PyTorch's operations, which keep more, where not."""
+
+
+def _packages(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:
+    """Kernels of a model that are found when it is loaded: neither a script nor a configuration says so."""
+    name, kernels = PACKAGES.get(architecture.model_type), tuple(run.value("kernels") or ())
+    own = run.value("parallel.strategy") == "megatron"  # which has layers of its own
+    return [[{}, {"kernels": [*kernels, name]}]] if name and name not in kernels and not own else []
 
 
 def _lengths(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:

@@ -21,7 +21,8 @@ def estimated(card: str = "T4", **facts: object) -> Estimate:
         "model.id": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "model.dtype": "float16", "model.attention": "xformers",
         "precision": "fp16-mixed", "quantization.method": "bnb_4bit", "quantization.double_quant": True, "adapter.method": "lora",
         "adapter.r": 32, "adapter.target_modules": LINEARS, "batch.micro_batch_size": 2, "batch.sequence_length": 4096,
-        "batch.packing": True, "batch.gradient_accumulation_steps": 4, "optimizer.name": "adamw_bnb_8bit", "checkpointing.enabled": False, "framework.name": "unsloth",
+        "batch.packing": True, "batch.gradient_accumulation_steps": 4, "optimizer.name": "adamw_bnb_8bit",
+        "checkpointing.enabled": False, "framework.name": "unsloth",
         "loss.logits": "full", "loss.kernel": "unsloth_ce", "kernels": ["rms_norm", "rope", "swiglu", "lora"], **facts,
     }  # fmt: skip
     found = lookup(str(run["model.id"]))

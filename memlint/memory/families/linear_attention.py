@@ -1,7 +1,7 @@
 """Gated delta networks: the linear attention of Qwen3-Next and Qwen3.5, and their gated full attention.
 
-Read in transformers 5.24 `models/qwen3_5/modeling_qwen3_5.py` and `models/qwen3_next/modeling_qwen3_next.py`: the PyTorch code that runs
-when no fused kernel (`causal-conv1d`, `flash-linear-attention`) is installed.
+Read in transformers 5.24 `models/qwen3_5/modeling_qwen3_5.py` and `models/qwen3_next/modeling_qwen3_next.py`: the PyTorch code, which runs
+unless fused kernels (`causal-conv1d`, `flash-linear-attention`: `memlint.memory.families.delta_kernels`) are installed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
-from memlint.memory.families import parts
+from memlint.memory.families import delta_kernels, parts
 from memlint.memory.families.llama import Part, Rotary, norm_of
 from memlint.memory.families.llama_styles import Style
 from memlint.memory.linear import apply
@@ -19,6 +19,9 @@ from memlint.models.architecture import Architecture
 
 CHUNK = 64
 """`chunk_size` of `torch_chunk_gated_delta_rule`."""
+
+DELTA_KERNELS = "gated_delta"
+"""What these kernels are called among a run's `kernels`."""
 
 SCANNED = 8
 """Steps that the scan over chunks is simulated with; each then stands for several chunks."""
@@ -90,17 +93,26 @@ def delta_net(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
             qkv = ops.copy(m, qkv)
         else:
             qkv, z, beta, a_states = (apply(m, projection, x) for projection in projections)
-        dtype = qkv.itemsize
-        qkv = ops.cast(m, qkv, conv.itemsize)
-        convolved = convolutions.depthwise_conv(m, qkv, conv, m.batch * (m.sequence + kernel - 1) * (2 * keys + values))
-        qkv = ops.narrow(m, convolved, rows * (2 * keys + values))
-        del convolved
-        qkv = ops.cast(m, ops.unary(m, qkv), dtype)
+        fast = DELTA_KERNELS in m.kernels
+        if fast:
+            qkv = delta_kernels.convolution(m, qkv, conv)
+        else:
+            dtype = qkv.itemsize
+            qkv = ops.cast(m, qkv, conv.itemsize)
+            convolved = convolutions.depthwise_conv(m, qkv, conv, m.batch * (m.sequence + kernel - 1) * (2 * keys + values))
+            qkv = ops.narrow(m, convolved, rows * (2 * keys + values))
+            del convolved
+            qkv = ops.cast(m, ops.unary(m, qkv), dtype)
         q, k, v = ops.split(m, qkv, (rows * keys, rows * keys, rows * values))
         del qkv
         beta = ops.unary(m, beta, keeps="output")
         decay = _decay(m, a_log, dt_bias, a_states)
         del a_states
+        if fast:
+            if k_heads != v_heads:
+                q, k = (ops.spread(m, x, x.numel // k_heads * v_heads) for x in (q, k))
+            core = delta_kernels.delta_rule(m, [q, k, v], decay, beta, v_heads, k_dim, v_dim)
+            return apply(m, out, delta_kernels.gated_norm(m, core, z, norm, v_dim))
         core = delta_rule(m, [q, k, v], decay, beta, k_heads, v_heads, k_dim, v_dim)
         del q, k, v, decay, beta
         core = _gated_norm(m, core, z, norm, v_dim)
