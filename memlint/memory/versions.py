@@ -87,7 +87,8 @@ class Stack(NamedTuple):
     litgpt_copies_padding: bool
     """litgpt's `zero_pad` copies out of place (2023)."""
     repeats_kv_sdpa: bool
-    """SDPA gets K and V expanded to all heads: transformers before 4.54 (`integrations/sdpa_attention.py`)."""
+    """SDPA gets K and V expanded to all heads: transformers before 4.54 (`integrations/sdpa_attention.py`), torchtitan before 27 January
+    2026 (`repeat_kv`), every torchtune (`modules/attention.py`)."""
     repeats_kv_flash: frozenset[str]
     """Model types whose FlashAttention-2 class expands K and V itself: transformers before 4.48 (4.45.2 and 4.36.2 read)."""
     boolean_masks: bool
@@ -159,7 +160,7 @@ def stack_of(run: TrainingRun) -> Stack:
         keeps_loss=name in OWN_LOOPS or name == "litgpt",
         longest_first=name == "litgpt" and torch < (2, 2),
         litgpt_copies_padding=name == "litgpt" and torch < (2, 2),
-        repeats_kv_sdpa=transformers < (4, 54),
+        repeats_kv_sdpa=NEVER < titan < (2026, 1, 27) or name == "torchtune" or transformers < (4, 54),
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
         boolean_masks=transformers >= (4, 53),
         compiles_loss=(2024, 10, 22) <= titan < (2024, 12, 18) or titan >= (2025, 4, 2),

@@ -147,3 +147,19 @@ def test_cudnns_attention_is_not_kept_where_the_policy_does_not_know_it() -> Non
     whole = kept_by_a_block(facts, "H100")
     assert whole == kept_by_a_block(SELECTIVE, "B200")
     assert abs(whole - kept_by_a_block(facts, "B200") - (128 * 256 * 2 + 8 * 128 * 4)) <= 2 * BLOCK
+
+
+@pytest.mark.parametrize(
+    ("framework", "versions", "expands"),
+    [
+        ("torchtitan", {"torchtitan": "2025-12"}, True),
+        ("torchtitan", {"torchtitan": "2026-02"}, False),  # ff0829c of 27 January: "GQA without kv repeats"
+        ("torchtune", {"torchtune": "0.6"}, True),
+    ],
+)
+def test_keys_and_values_of_grouped_heads(framework: str, versions: dict[str, str], expands: bool) -> None:
+    """Without checkpointing a block keeps them for eight heads, in bfloat16, where its model expands them, else for two."""
+    plain = SELECTIVE | {"checkpointing.enabled": False, "compile": False}
+    grouped = kept_by_a_block(plain | {"framework.versions": {"torchtitan": "2026-06"}})
+    found = kept_by_a_block(plain | {"framework.name": framework, "framework.versions": versions})
+    assert found - grouped == (2 * (8 - 2) * 32 * 128 * 2 if expands else 0)
