@@ -18,6 +18,7 @@ REPEATS_KV_FLASH = frozenset({"mistral", "mixtral", "phi3", "qwen2", "qwen2_moe"
 
 NEWEST_TORCH = (2, 13)
 NEWEST_PEFT = (0, 21)
+NEWEST_TORCHTUNE = (0, 6)
 
 OWN_MODELS = ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "nanogpt")
 """Frameworks with model classes of their own."""
@@ -39,10 +40,11 @@ class Stack(NamedTuple):
     peft: tuple[int, int]
     framework: str
     shifts_logits: bool
-    """The loss copies `logits[..., :-1, :]`: transformers before 4.49 (`loss/loss_utils.py`; 4.49 pads the labels instead). Unsloth's
-    models always shifted the labels (2024.1 `models/llama.py`)."""
+    """The loss copies `logits[..., :-1, :]`: transformers before 4.49 (`loss/loss_utils.py`; 4.49 pads the labels instead) and torchtune
+    before 0.3 (`recipes/`). Unsloth's models always shifted the labels (2024.1 `models/llama.py`)."""
     upcasts_in_model: bool
-    """The model rebinds `logits = logits.float()`, so its output is float32: transformers up to 4.45."""
+    """The model rebinds `logits = logits.float()`, so its output is float32: transformers up to 4.45, torchtune before 0.3
+    (`modules/transformer.py`)."""
     loads_checkpoint_dtype: bool
     """`from_pretrained` without dtype takes the checkpoint's: transformers 5 (`modeling_utils.py`)."""
     reentrant_by_default: bool
@@ -50,8 +52,9 @@ class Stack(NamedTuple):
     sdpa_by_default: bool
     """SDPA is chosen when nothing is said: transformers 4.36 and later."""
     keeps_outputs: bool
-    """The model's output object (its logits) is alive during backward: loops that bind it to a name; and Trainer runs of 2023, whose
-    published figures show it (Qwen's tables: 16 B per logit in float32, 8 in float16) although the Trainer drops it. Cause not found."""
+    """The model's output object (its logits) is alive during backward: loops that bind it to a name, as torchtune's recipes did before
+    0.3 ("delete logits before bwd"); and Trainer runs of 2023, whose published figures show it (Qwen's tables: 16 B per logit in float32,
+    8 in float16) although the Trainer drops it. Cause not found."""
     returns_cache: bool
     """Training without checkpointing returns keys and values: models of transformers and unsloth, as their configurations say
     `use_cache`. The Trainer switches it off since 5.0 (`training_args.py`); 4.41 to 4.44 make none in training (`modeling_llama.py`)."""
@@ -134,16 +137,20 @@ def stack_of(run: TrainingRun) -> Stack:
         transformers = next((oldest for before, oldest in UNSLOTH if version < before), transformers)
     torch = _version(str(versions.get("torch") or "")) or NEWEST_TORCH
     modern = transformers >= (4, 36)
+    early_torchtune = name == "torchtune" and (_version(str(versions.get("torchtune") or "")) or NEWEST_TORCHTUNE) < (0, 3)
     return Stack(
         transformers=transformers,
         peft=_version(str(versions.get("peft") or "")) or NEWEST_PEFT,
         framework=name,
-        shifts_logits=transformers < (4, 49) and name != "unsloth",
-        upcasts_in_model=transformers < (4, 46),
+        shifts_logits=(transformers < (4, 49) and name != "unsloth") or early_torchtune,
+        upcasts_in_model=transformers < (4, 46) or early_torchtune,
         loads_checkpoint_dtype=transformers >= (5, 0),
         reentrant_by_default=transformers < (5, 0),
         sdpa_by_default=modern,
-        keeps_outputs=name in OWN_LOOPS or name == "fsdp_qlora" or (transformers < (4, 36) and name != "litgpt"),
+        keeps_outputs=name in OWN_LOOPS
+        or name == "fsdp_qlora"
+        or early_torchtune
+        or (transformers < (4, 36) and name != "litgpt"),
         drops_outputs=name == "fsdp_qlora",
         returns_cache=name in CACHING and transformers < (5, 0) and (name == "unsloth" or not (4, 41) <= transformers < (4, 45)),
         caches_tuples=name == "unsloth" or transformers < (4, 41),

@@ -110,6 +110,13 @@ def test_why_the_talks_two_figures_differ() -> None:
     assert bitsandbytes - torchao == pytest.approx(statistics // 2, rel=0.05)
 
 
+@pytest.mark.parametrize(("version", "kept"), [("0.2.1", 2), ("0.3.0", 1)])
+def test_torchtune_deletes_its_logits_before_backward_since_0_3(version: str, kept: int) -> None:
+    """Before, the shifted float32 copy stays bound to `logits` beside log-softmax's result (torchtune 8a98fba of 28 July 2024)."""
+    facts = TORCHTUNE | {"parallel.strategy": "none", "parallel.gpus": 1, "framework.versions": {"torchtune": version}}
+    assert peak(estimated(facts), "backward")["logits"] == pytest.approx(kept * 8 * 2048 * 32000 * 4, rel=0.01)
+
+
 FULL = {
     "model.dtype": "bfloat16",
     "precision": "bf16-true",
