@@ -21,6 +21,10 @@ STACKS = {
     **dict.fromkeys(DUAL, ("vision_config.num_hidden_layers", "text_config.num_hidden_layers")),
 }
 """Types of several stacks: the keys of their depths, in the order in which they run."""
+TOWERS = ("vision_config", "audio_config")
+"""Parts of a configuration that describe other stacks than the text's."""
+LOOKING = "cross_attention_layers"
+"""The layers that look at images, by their numbers (Llama 3.2 Vision)."""
 SHARED = "num_kv_shared_layers"
 DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WINDOWED: dict[object, str] = dict.fromkeys(("sliding_attention", "chunked_attention"), "full_attention")
@@ -106,13 +110,17 @@ def shared_layers(config: Mapping[str, Any]) -> int:
 
 def kinds_of(config: Mapping[str, Any], layers: int, depth: int = 0) -> list[tuple[object, ...]]:
     """The kind of each layer, by every list of the configuration that has an entry for each layer."""
-    listed = [value for value in config.values() if _is_listed(value, layers)]
+    listed = [value for key, value in config.items() if _is_listed(value, layers) and key != LOOKING]
     dense = config.get(FIRST_DENSE)
     dense = dense if isinstance(dense, int) else 0
-    kinds: list[tuple[object, ...]] = [(index < dense, *(str(value[index]) for value in listed)) for index in range(layers)]
+    looking = config.get(LOOKING)
+    looking = looking if isinstance(looking, Sequence) else ()
+    kinds: list[tuple[object, ...]] = [
+        (index < dense, index in looking, *(str(value[index]) for value in listed)) for index in range(layers)
+    ]
     if depth == 0:
-        for value in config.values():
-            if isinstance(value, Mapping):
+        for key, value in config.items():
+            if isinstance(value, Mapping) and key not in TOWERS:
                 kinds = [(*own, *other) for own, other in zip(kinds, kinds_of(value, layers, 1), strict=True)]
     return kinds
 
@@ -136,13 +144,15 @@ def _cut(config: Mapping[str, Any], layers: int, kept: list[int], sharing: int, 
     """The configuration of a model of the kept layers."""
     short: dict[str, Any] = {}
     for key, value in config.items():
-        if _is_listed(value, layers):
+        if _is_listed(value, layers) and key != LOOKING:
             short[key] = [value[index] for index in kept]
+        elif key == LOOKING and isinstance(value, Sequence):
+            short[key] = [index for index, old in enumerate(kept) if old in value]
         elif key in DEPTHS and value == layers:
             short[key] = len(kept)
         elif key == SHARED and isinstance(value, int):
             short[key] = sum(index >= sharing for index in kept)
-        elif depth == 0 and isinstance(value, Mapping):
+        elif depth == 0 and isinstance(value, Mapping) and key not in TOWERS:
             short[key] = _cut(value, layers, kept, sharing, 1)
         else:
             short[key] = value

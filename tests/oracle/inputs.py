@@ -97,6 +97,8 @@ def _images_in_text(family: Family, regime: Regime, batch: int, sequence: int) -
         given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
     if family.model_type == "paligemma":
         given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
+    if family.model_type == "mllama":
+        return {**given, **_padded_tiles(vision, regime, batch, sequence)}
     pixels = _pixels(vision, regime, batch * TILES.get(family.model_type, 1))
     if family.model_type in TILES:
         pixels = pixels.view(batch, TILES[family.model_type], *pixels.shape[1:])
@@ -110,6 +112,18 @@ TILES = {"llava_next": 3, "llava_onevision": 3, "idefics3": 3, "smolvlm": 3}
 
 SIZED = {"llava_next", "llava_onevision", "mistral3"}
 """Types that take the sizes of the images."""
+
+
+def _padded_tiles(vision: Any, regime: Regime, batch: int, sequence: int) -> Given:
+    """Llama 3.2 Vision: all tiles that an image may fill, and which of them each token sees."""
+    tiles = vision["max_num_tiles"]
+    pixels = _pixels(vision, regime, batch * tiles)
+    return {
+        "pixel_values": pixels.view(batch, 1, tiles, *pixels.shape[1:]),
+        "aspect_ratio_ids": torch.zeros(batch, 1, dtype=torch.long),
+        "aspect_ratio_mask": torch.ones(batch, 1, tiles, dtype=torch.long),
+        "cross_attention_mask": torch.ones(batch, sequence, 1, tiles, dtype=torch.long),
+    }
 
 
 def _patches(vision: Any, regime: Regime, batch: int, sequence: int, side: int) -> Given:

@@ -84,6 +84,26 @@ VISION_LANGUAGE: tuple[Family, ...] = (
         depth=BOTH,
     ),
     Family(
+        "mllama",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="mllama_text_model", cross_attention_layers=[1]),
+            "vision_config": {
+                "hidden_size": 64,
+                "intermediate_size": 176,
+                "attention_heads": 4,
+                "image_size": 56,
+                "patch_size": 14,
+                "max_num_tiles": 4,
+                "num_global_layers": 2,
+                "vision_output_dim": 192,
+                "intermediate_layers_indices": [0, 1],
+            },
+            "image_token_index": 5,
+        },
+        depth=BOTH,
+    ),
+    Family(
         "qwen3_vl",
         "image_text_to_text",
         {

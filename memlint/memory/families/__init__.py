@@ -35,6 +35,7 @@ TYPES = {
     ),
     "qwen3_5": "qwen3_5_text",
     "dbrx": "dbrx",
+    "mllama": "mllama",
     "llama4": "llama4 llama4_text",
     "esm": "esm",
     "hybrid": "mamba falcon_mamba mamba2 falcon_h1 jamba nemotron_h granitemoehybrid bamba lfm2",

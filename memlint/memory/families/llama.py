@@ -59,14 +59,15 @@ def decoder(
     mlp: MakeMlp | None = None,
     rotary: Rotary | None = None,
     halves: bool = True,
+    block: Callable[[int, Rotary], Block] | None = None,
 ) -> Model:
     """A decoder of this style; `attention` and `mlp` make the two parts of a block where they are not Llama's.
 
-    Without `halves` a block is what `attention` makes and nothing after it.
+    Without `halves` a block is what `attention` makes and nothing after it; `block` makes a layer as a whole.
     """
     hidden = a.hidden_size or 0
     b.enter_layer(-1)
-    table = b.embedding("embed_tokens", b.setup.vocabulary, hidden)
+    table = b.embedding("embed_tokens", b.setup.vocabulary + style.spare_rows, hidden)
     positions = rotary or rotary_of(a)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
@@ -89,6 +90,9 @@ def decoder(
     blocks: list[Block] = []
     for index in range(layers):
         b.enter_layer(index)
+        if block is not None:
+            blocks.append(block(index, positions))
+            continue
         part = (attention or attention_of)(b, a, style, positions, index)
         blocks.append(block_of(b, a, style, index, part, mlp or mlp_of) if halves else branch_of(b, a, style, part))
     b.enter_layer(-1)

@@ -33,6 +33,8 @@ class Style(NamedTuple):
     """Rotated and plain part of a head are joined by `cat` even when nothing is left plain."""
     own_positions: bool = False
     """Every sample comes with positions of its own (in time, height and width)."""
+    spare_rows: int = 0
+    """Rows of the embedding behind the vocabulary."""
     softcap: bool = False
     sinks: bool = False
     """A learned logit per head that takes part in the softmax (GPT-OSS)."""
@@ -51,6 +53,7 @@ STYLES = {
                   names=("c_attn", "", "", "c_proj", "w2", "w1", "c_proj")),
     "qwen2_vl_text": Style(qkv_bias=True, out_bias=False, own_positions=True),
     "qwen2_5_vl_text": Style(qkv_bias=True, out_bias=False, own_positions=True),
+    "mllama_text_model": Style(spare_rows=8),
     "qwen3_vl_text": Style(qk_norm="head", own_positions=True),
     "qwen3": Style(qk_norm="head"),
     "gemma": Style(norm="gemma", scaled_table=True),

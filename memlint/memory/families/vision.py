@@ -247,8 +247,8 @@ def norm_of(b: Builder, style: Style, name: str, width: int) -> Norm:
     return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
 
 
-def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) -> Block:
-    """Pre-norm attention and MLP."""
+def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower, gated: bool = False) -> Block:
+    """Pre-norm attention and MLP; `gated`: each branch is scaled by the tanh of a learned number."""
     hidden = tower.hidden
     heads = int(config.get("num_attention_heads") or config.get("num_heads") or 12)
     inner = int(config.get("intermediate_size") or hidden * float(config.get("mlp_ratio") or 4))
@@ -274,6 +274,7 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
     scales = [b.vector(f"layer_scale{i}", hidden, "scale") for i in (1, 2)] if style.scales else []
     if config.get("use_swiglu_ffn"):  # two thirds of the width, rounded up to a multiple of 8 (`Dinov2SwiGLUFFN`)
         inner, act, mlp_names = -(-int(inner * 2 / 3) // 8) * 8, "silu", ["gate_proj", "up_proj", "down_proj"]
+    gates = [b.vector(f"gate{i}", 1, "scale") for i in (1, 2)] if gated else []
     second = norm_of(b, style, "layer_norm2", hidden)
     b.parent = "mlp"
     mlp = [b.linear(n, hidden, inner, style.mlp_bias) for n in mlp_names[:-1]]
@@ -325,11 +326,15 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower) 
         x = ops.dropout(m, x, dropout)
         if scales:
             x = ops.mul(m, x, scales[0])
+        if gates:
+            x = ops.mul(m, ops.unary(m, gates[0], keeps="output"), x)
         x = residual = ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
         x = feed_forward(m, second(m, x))
         x = ops.dropout(m, x, dropout)
         if scales:
             x = ops.mul(m, x, scales[1])
+        if gates:
+            x = ops.mul(m, ops.unary(m, gates[1], keeps="output"), x)
         return ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
 
     return block
