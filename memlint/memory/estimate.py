@@ -76,7 +76,7 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         reserved.expected + context[1] + driver + beside.expected,
         reserved.high + context[2] + driver + beside.high,
     )
-    top = max((p for p in expected.peaks if p.phase != "states"), key=lambda p: p.total)
+    top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
     components = dict(top.components)
     # What the allocator rounds up: a large block keeps an unsplit tail of up to 1 MiB.
     components["workspace"] = components.get("workspace", 0) + allocated.expected - sum(components.values())

@@ -8,7 +8,6 @@ and mapped again elsewhere (`release_cached_blocks`, `unmap_block`), so a step c
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from itertools import chain
 
 from memlint.memory.allocator import LARGE_SEGMENT, SMALL, Replay, cut, small_bytes
 from memlint.memory.timeline import Events
@@ -28,12 +27,14 @@ class _Block:
 class _Segment:
     """One stream's segment: its free blocks by (size, address), and its last block."""
 
-    __slots__ = ("end", "free", "mapped")
+    __slots__ = ("end", "free", "mapped", "top")
 
     def __init__(self) -> None:
         self.free: list[tuple[int, int, _Block]] = []
         self.end: _Block | None = None
         self.mapped = 0
+        self.top = 0
+        """The first address that nothing has had."""
 
     def allocate(self, size: int) -> _Block:
         place = bisect_left(self.free, (size,))
@@ -54,12 +55,20 @@ class _Segment:
             self._take(end)
             end.size += pages
         else:
-            end = _Block(self.mapped, pages, end)
+            end = _Block(self.top, pages, end)
             if end.previous is not None:
                 end.previous.next = end
             self.end = end
         self.mapped += pages
+        self.top += pages
         return end
+
+    def empty(self) -> None:
+        """Unmap the pages of all free blocks. What is mapped in their place later lies behind the rest here; it is as much."""
+        for size, _, block in self.free:
+            block.free = False
+            self.mapped -= size // LARGE_SEGMENT * LARGE_SEGMENT
+        self.free.clear()
 
     def release(self, block: _Block) -> None:
         block.free = True
@@ -92,20 +101,25 @@ def replay(events: Events) -> Replay:
     sizes, streams = events.sizes, events.streams
     segments = (_Segment(), _Segment(), _Segment())
     live: dict[int, _Block] = {}
-    allocated = wanted = peak = slack = 0
+    allocated = wanted = peak = slack = loaded = 0
     loading, states, steady = cut(events)
     steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
-    for event in chain(*steps):
-        if event > 0:
-            block = segments[streams.get(event, 0)].allocate(sizes[event])
-            live[event] = block
-            allocated += block.size
-            wanted += sizes[event]
-            if allocated > peak:
-                peak, slack = allocated, allocated - wanted
-        else:
-            block = live.pop(-event)
-            allocated -= block.size
-            wanted -= sizes[-event]
-            segments[streams.get(-event, 0)].release(block)
-    return Replay(slack, sum(segment.mapped for segment in segments) + small_bytes(events))
+    for step in steps:
+        for event in step:
+            if event > 0:
+                block = segments[streams.get(event, 0)].allocate(sizes[event])
+                live[event] = block
+                allocated += block.size
+                wanted += sizes[event]
+                if allocated > peak:
+                    peak, slack = allocated, allocated - wanted
+            else:
+                block = live.pop(-event)
+                allocated -= block.size
+                wanted -= sizes[-event]
+                segments[streams.get(-event, 0)].release(block)
+        if step is loading and events.empties:
+            loaded = sum(segment.mapped for segment in segments)
+            for segment in segments:
+                segment.empty()
+    return Replay(slack, max(loaded, sum(segment.mapped for segment in segments)) + small_bytes(events))

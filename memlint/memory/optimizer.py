@@ -39,8 +39,29 @@ STATELESS = {"none", "sgd", "lomo", "adalomo", "sgd_plain", "schedule_free_sgd"}
 PAGED_32 = {"paged_adamw_32bit", "paged_adamw", "adamw_bnb_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit", "paged_lion"}
 
 
+def masters(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """The float32 copies of half weights, which are made with the optimizer. DeepSpeed 0.15, 0.19 `initialize_optimizer_states` shows
+    it gradients of zeros for a moment; Adam's own states come with the first step."""
+    ledger, sharding = m.ledger, setup.sharding
+    if not setup.master_weights or sharding.offload_optimizer or setup.optimizer in OFF_DEVICE or not trained:
+        return []
+    held = []
+    for parameter in trained:
+        if parameter.itemsize != FP32 or sharding.is_zero:
+            ledger.enter("load", parameter.layer)
+            held.append(Storage(ledger, -(-parameter.numel // _ranks(setup, parameter)) * FP32, "optimizer_states"))
+    ledger.enter("load")
+    if sharding.is_zero:
+        m.transient(_at_once(setup, trained), FP32)
+    return held
+
+
+def _ranks(setup: Setup, p: Parameter) -> int:
+    return setup.sharding.states_ranks(p.name.startswith("experts.") or p.kind == "experts")
+
+
 def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
-    """Allocate every state that lives across steps."""
+    """Allocate every state that the optimizer makes in its first step."""
     ledger = m.ledger
     before, ledger.component = ledger.component, "optimizer_states"
     held: list[Storage] = []
@@ -50,9 +71,7 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
         return held
     for parameter in trained:
         ledger.enter("states", parameter.layer)
-        ranks = sharding.states_ranks(parameter.name.startswith("experts.") or parameter.kind == "experts")
-        if setup.master_weights and (parameter.itemsize != FP32 or sharding.is_zero):
-            held.append(Storage(ledger, -(-parameter.numel // ranks) * FP32))
+        ranks = _ranks(setup, parameter)
         for nbytes in (*state_bytes(setup, parameter), *importance_bytes(setup, parameter)):
             held.append(Storage(ledger, -(-nbytes // ranks)))
     ledger.component = before
@@ -152,10 +171,7 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
 def _zero_step(m: Machine, setup: Setup, live: list[Parameter]) -> None:
     """DeepSpeed's step: a rank's gradients are flattened, raised to float32, and used (0.15 `stage_1_and_2.py` `step`: the partition at
     once; `stage3.py` `_prepare_fp32_grad_for_sub_group`: one sub-group after the other)."""
-    sharding = setup.sharding
-    elements = sharding.share(_elements(setup, live))
-    if sharding.strategy == "zero3":
-        elements = min(elements, max(sharding.sub_group, *(sharding.share(p.numel) for p in live)))
+    sharding, elements = setup.sharding, _at_once(setup, live)
     flat = m.new(elements, live[0].itemsize)
     wide = m.new(elements, FP32)
     del flat
@@ -167,6 +183,15 @@ def _zero_step(m: Machine, setup: Setup, live: list[Parameter]) -> None:
     if setup.foreach and (setup.optimizer in ADAM or setup.optimizer in ONE_STATE):
         m.transient(elements, FP32)
     del wide
+
+
+def _at_once(setup: Setup, parameters: list[Parameter]) -> int:
+    """Elements of a rank's partition that one call of the optimizer updates."""
+    sharding = setup.sharding
+    elements = sharding.share(_elements(setup, parameters))
+    if sharding.strategy != "zero3":
+        return elements
+    return min(elements, max(sharding.sub_group, *(sharding.share(p.numel) for p in parameters)))
 
 
 def _elements(setup: Setup, parameters: list[Parameter]) -> int:

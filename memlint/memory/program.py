@@ -74,7 +74,8 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         step_in_backward(trained)
     second = reference.weights(m, setup, builder.parameters) if setup.reference_copy else []
     ledger.enter("states")
-    buffers = gradient_buffers(m, setup, builder.parameters)
+    buffers = [*gradient_buffers(m, setup, builder.parameters), *optimizer.masters(m, setup, trained)]
+    ledger.enter("states")
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
     if setup.beside:
         buffers.append(Storage(ledger, setup.beside, "workspace"))

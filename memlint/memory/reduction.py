@@ -20,7 +20,7 @@ def gradient_buffers(m: Machine, setup: Setup, parameters: list[Parameter]) -> l
     if not trained:
         return []
     if sharding.strategy == "megatron":
-        return [_in_layer(m, p, p.numel * (setup.grad_itemsize or FP32), "gradients") for p in trained]
+        return _remapped(m, setup, trained)
     if sharding.strategy == "ddp" and sharding.world > 1:
         return _buckets(m, setup, trained)
     if sharding.strategy == "zero3":
@@ -36,6 +36,25 @@ def gradient_buffers(m: Machine, setup: Setup, parameters: list[Parameter]) -> l
         for parameter in trained:
             on_grad(parameter, lambda p: share_of(m, p, p.numel, size))
     return []
+
+
+def _remapped(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """Megatron-LM 0.12 to 0.15 `param_and_grad_buffer.py`, `_ParamAndGradBuffer`: with the distributed optimizer the weights are copied
+    into a buffer when the gradients' is there, too. `load_checkpoint` empties the cache afterwards (`training/checkpointing.py`)."""
+    ledger, before, held = m.ledger, [], []
+    for parameter in trained if setup.sharding.remaps else ():
+        ledger.enter("load", parameter.layer)
+        before.append(Storage(ledger, parameter.numel * parameter.itemsize, "weights"))
+    for parameter in trained:
+        ledger.enter("load", parameter.layer)
+        held.append(Storage(ledger, parameter.numel * (setup.grad_itemsize or FP32), "gradients"))
+    before.reverse()
+    for parameter in trained if before else ():
+        ledger.enter("load", parameter.layer)
+        before.pop()
+    ledger.enter("load")
+    ledger.empties = setup.sharding.remaps
+    return held
 
 
 def _in_layer(m: Machine, parameter: Parameter, nbytes: int, component: str) -> Storage:

@@ -73,6 +73,8 @@ class Sharding(NamedTuple):
     """Expert parallelism is an axis of its own beside the one that shards, not a part of it."""
     expert_tensor: int = 1
     """Tensor ranks an expert is split over."""
+    remaps: bool = False
+    """Megatron's distributed optimizer moves the weights into one buffer when the model is wrapped."""
     sequence_parallel: bool = False
     """Between the matrices of a tensor-parallel layer the positions are divided instead."""
     reuse: int = 0
@@ -200,6 +202,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         expert=expert,
         expert_beside=value("framework.name") == "axolotl",
         expert_tensor=int(value("parallel.expert_tensor") or (1 if "swift" in str(value("framework.name")) else tensor)),
+        remaps=strategy == "megatron" and bool(value("parallel.distributed_optimizer")),
         sequence_parallel=bool(value("parallel.sequence_parallel", value("framework.name") == "torchtune")),
         reuse=min(_elements(run, key, DEFAULT_DISTANCE) for key in ("max_reuse_distance", "max_live_parameters")),
         sub_group=_elements(run, "sub_group_size", DEFAULT_DISTANCE),

@@ -28,6 +28,9 @@ class Units:
         self.machine = machine
         self.setup = setup
         self.parameters = parameters
+        # DeepSpeed 0.15, 0.19 `stage3.py`, `parameter_offload.py`: without `overlap_comm` all is on the default stream.
+        one = setup.sharding.strategy == "zero3" and not setup.sharding.overlap
+        self.gathers_on, self.reduces_on = (COMPUTE, COMPUTE) if one else (GATHER, REDUCE)
         self.gathered: dict[int, Storage] = {}
         self.incoming: dict[int, Storage] = {}
         """Blocks whose all-gather was started in backward: its result."""
@@ -69,7 +72,7 @@ class Units:
             return
         tables = [p for p in self.parameters[ROOT] if p.kind == "embedding"]
         heads = tables if self.setup.tied else [p for p in self.parameters[ROOT] if p.kind == "linear"]
-        self.external = [Storage(self.machine.ledger, p.numel * p.itemsize, "communication", GATHER) for p in heads[-1:]]
+        self.external = [Storage(self.machine.ledger, p.numel * p.itemsize, "communication", self.gathers_on) for p in heads[-1:]]
 
     def past_embedding(self) -> None:
         """The embedding's weights go before the first block where they are a unit by themselves: in ZeRO-3, which fetches and releases
@@ -150,12 +153,12 @@ class Units:
     def _gather(self, unit: int) -> Storage:
         """The result of an all-gather, in the dtype the weights are used in; ZeRO++ qwZ gathers int8 with a float32 scale for each
         2,048 or more (`CUDAQuantizer`, `target_group_size` 8,000)."""
-        nbytes = self._bytes(unit)
-        return Storage(self.machine.ledger, nbytes // 2 if self.setup.sharding.gathers_int8 else nbytes, "communication", GATHER)
+        nbytes = self._bytes(unit) // (2 if self.setup.sharding.gathers_int8 else 1)
+        return Storage(self.machine.ledger, nbytes, "communication", self.gathers_on)
 
     def _weights(self, unit: int) -> Storage:
         """The unit's weights where they are copied out of the all-gather's result, one tensor each."""
-        stream = GATHER if self.setup.sharding.strategy == "zero3" else COMPUTE
+        stream = self.gathers_on if self.setup.sharding.strategy == "zero3" else COMPUTE
         return Storage(self.machine.ledger, self._bytes(unit), "communication", stream)
 
     def _bytes(self, unit: int) -> int:
@@ -281,10 +284,13 @@ class Units:
         fitting = [size for size in sizes if size <= bucket]
         whole = sum(fitting) * (self.setup.layers if unit != ROOT else 1)
         flat = Storage(
-            ledger, max(fitting, default=0) if sharding.reduces_int4 else min(whole, bucket) * itemsize, "communication", REDUCE
+            ledger,
+            max(fitting, default=0) if sharding.reduces_int4 else min(whole, bucket) * itemsize,
+            "communication",
+            self.reduces_on,
         )
         if sharding.offload_optimizer:
-            Storage(ledger, min(sharding.share(max(sizes)), NORM_BUFFER) * 8, "communication", REDUCE)
+            Storage(ledger, min(sharding.share(max(sizes)), NORM_BUFFER) * 8, "communication", self.reduces_on)
         del flat
 
     def _share(self, members: list[Parameter]) -> None:

@@ -1,28 +1,33 @@
 """Megatron-Core's decoder with Transformer Engine layers: one rank's share under tensor, sequence, context and pipeline parallelism.
 
-Read in Megatron-LM 0.15 (`core/transformer/`, `core/tensor_parallel/`, `core/distributed/param_and_grad_buffer.py`) and Transformer Engine
-2.11 (`pytorch/module/layernorm_linear.py`, `linear.py`): a fused norm-linear keeps the norm's input and output, a linear keeps its input,
-weight gradients go straight into the float32 gradient buffer, SwiGLU keeps the up-projection's output.
+Read in Megatron-LM 0.15 (`core/transformer/`, `core/tensor_parallel/`, `core/distributed/param_and_grad_buffer.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, flash
 from memlint.memory.build import Builder
 from memlint.memory.exchange import exchanged
 from memlint.memory.families.megatron_delta import delta_net, is_linear
+from memlint.memory.families.megatron_experts import experts, routed
+from memlint.memory.families.megatron_loss import over_logits
+from memlint.memory.families.megatron_parts import activated, linear, linear_of, norm, number, swiglu
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision_language import text_of
+from memlint.memory.loss import POOLED
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
-from memlint.memory.tensor import FP32, HALF, Parameter, Storage, Tensor
+from memlint.memory.tensor import HALF, Tensor
 from memlint.models.architecture import Architecture
 
 UNGATED = frozenset({"gelu", "relu", "gelu_new"})
 """Activations of Megatron-LM's GPT without `--swiglu`."""
+
+NATIVE = frozenset({"megatron_fused_ce", "torch_ce"})
+"""Loss kernels of Megatron-LM's own; the other is Transformer Engine's."""
 
 APART = 1.2
 """How far the weights of a layer may be from the model's average layer: first dense layers, a vision tower and the linear attention of
@@ -61,12 +66,15 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     weight = table if setup.tied and table is not None else b.parameter("output_layer", "linear", (vocabulary, hidden))
 
     def finish(m: Machine, x: Tensor) -> Tensor:
-        return _norm(m, x, final, hidden)
+        return norm(m, x, final, hidden)
 
     def head(m: Machine, x: Tensor) -> Tensor:
-        return _linear(m, ops.resized(m, x, m.tokens * hidden), weight, hidden, vocabulary)
+        return linear(m, ops.resized(m, x, m.tokens * hidden), weight, hidden, vocabulary)
 
-    return Model([Stage(embed, blocks, finish)], head, None, hidden, vocabulary)
+    loss = None
+    if setup.loss_kernel in NATIVE and setup.objective not in POOLED:
+        loss = over_logits(head, vocabulary, setup.loss_kernel == "megatron_fused_ce")
+    return Model([Stage(embed, blocks, finish)], head, None, hidden, vocabulary, loss=loss)
 
 
 def _checked(b: Builder, a: Architecture, last: int) -> None:
@@ -95,84 +103,28 @@ def _stream(b: Builder) -> int:
     return -(-tokens // sharding.tensor) if sharding.sequence_parallel else tokens
 
 
-def _norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
-    """The norm half of a fused norm-linear: keeps its input and one float32 per row."""
-    out = m.new(x.numel, x.itemsize)
-    rsigma = Storage(m.ledger, x.numel // width * FP32)
-    numel, itemsize = x.numel, x.itemsize
-    return m.tape.record(out, (x, weight), lambda g: (m.new(numel, itemsize), None), (x.storage, rsigma))
-
-
-def _linear(m: Machine, x: Tensor, weight: Parameter, fin: int, fout: int) -> Tensor:
-    """A linear whose weight gradient is accumulated in place in the gradient buffer."""
-    out = m.new(x.numel // fin * fout, x.itemsize)
-    numel, itemsize = x.numel, x.itemsize
-    saved = x.storage if weight.node is not None else None
-    return m.tape.record(out, (x, weight), lambda g: (m.new(numel, itemsize), None), (saved,))
-
-
-def _swiglu(m: Machine, both: Tensor) -> Tensor:
-    out = m.new(both.numel // 2, both.itemsize)
-    numel, itemsize = both.numel, both.itemsize
-    return m.tape.record(out, (both,), lambda g: (m.new(numel, itemsize),), (both.storage,))
-
-
-def _activated(m: Machine, x: Tensor) -> Tensor:
-    """An activation without gates: its input is kept."""
-    out = m.new(x.numel, x.itemsize)
-    numel, itemsize = x.numel, x.itemsize
-    return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),), (x.storage,))
-
-
 def _block(b: Builder, a: Architecture, index: int, tokens: int) -> Block:
     b.enter_layer(index)
     hidden = a.hidden_size or 0
     norm_1 = b.norm("input_layernorm", hidden)
     if is_linear(a, index):
-        attention = delta_net(b, a, _linear_of)
+        attention = delta_net(b, a, linear_of)
     else:
-        attention = _latent(b, a) if _number(a, "kv_lora_rank") else _grouped(b, a)
+        attention = _latent(b, a) if number(a, "kv_lora_rank") else _grouped(b, a)
     norm_2 = b.norm("pre_mlp_layernorm", hidden)
-    dense = b.setup.stage in ("only", "first") and index < _number(a, "first_k_dense_replace", "dense_layers")
-    feed_forward = _dense(b, a) if dense or not _routed(a) else _experts(b, a)
+    dense = b.setup.stage in ("only", "first") and index < number(a, "first_k_dense_replace", "dense_layers")
+    feed_forward = _dense(b, a) if dense or not routed(a) else experts(b, a)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         residual = x
-        x = ops.resized(m, _norm(m, x, norm_1, hidden), m.tokens * hidden)
+        x = ops.resized(m, norm(m, x, norm_1, hidden), m.tokens * hidden)
         x = ops.resized(m, attention(m, x), tokens * hidden)
         x = ops.add(m, x, residual)
         residual = x
-        x = feed_forward(m, _norm(m, x, norm_2, hidden))
+        x = feed_forward(m, norm(m, x, norm_2, hidden))
         return ops.add(m, x, residual)
 
     return block
-
-
-def _number(a: Architecture, *names: str) -> int:
-    """The first of these configuration entries that is set (Hugging Face's name, then Megatron's); 0 if none is."""
-    inner = a.config.get("megatron_config")
-    for name in names:
-        value = a.config.get(name) or (inner.get(name) if isinstance(inner, Mapping) else None)
-        if value:
-            return int(value)
-    return 0
-
-
-def _linear_of(b: Builder, name: str, fin: int, fout: int) -> Callable[[Machine, Tensor], Tensor]:
-    """A linear, with a low-rank pair beside it where an adapter targets it (ms-swift: `all-linear`)."""
-    weight = b.parameter(name, "linear", (fout, fin))
-    rank = b.setup.lora_rank
-    if not b.setup.adapter or not b.targets(name.rsplit(".", 1)[-1], False):
-        return lambda m, x: _linear(m, x, weight, fin, fout)
-    down = b.make(f"{name}.lora_A", "adapter", (rank, fin), b.setup.weight_itemsize, True, "adapters")
-    up = b.make(f"{name}.lora_B", "adapter", (fout, rank), b.setup.weight_itemsize, True, "adapters")
-
-    def adapted(m: Machine, x: Tensor) -> Tensor:
-        out = _linear(m, x, weight, fin, fout)
-        low = _linear(m, x, down, fin, rank)
-        return ops.add(m, out, ops.scale(m, _linear(m, low, up, rank, fout)))
-
-    return adapted
 
 
 def _grouped(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
@@ -183,8 +135,8 @@ def _grouped(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]
     kv_heads = max(1, (a.kv_heads or a.heads or 1) // split)
     q, kv = heads * head_dim, kv_heads * head_dim
     gated = bool(a.config.get("attn_output_gate"))
-    qkv = _linear_of(b, "linear_qkv", hidden, (2 if gated else 1) * q + 2 * kv)
-    proj = _linear_of(b, "linear_proj", q, hidden)
+    qkv = linear_of(b, "linear_qkv", hidden, (2 if gated else 1) * q + 2 * kv)
+    proj = linear_of(b, "linear_proj", q, hidden)
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         full = m.tokens
@@ -212,23 +164,23 @@ def _latent(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
     and without rotation, and copied; values are a view of the up-projection."""
     hidden, split = a.hidden_size or 0, b.setup.sharding.tensor
     heads = (a.heads or 1) // split
-    plain, turned = _number(a, "qk_nope_head_dim", "qk_head_dim"), _number(a, "qk_rope_head_dim", "qk_pos_emb_head_dim")
-    value_dim, rank, q_rank = _number(a, "v_head_dim"), _number(a, "kv_lora_rank"), _number(a, "q_lora_rank")
+    plain, turned = number(a, "qk_nope_head_dim", "qk_head_dim"), number(a, "qk_rope_head_dim", "qk_pos_emb_head_dim")
+    value_dim, rank, q_rank = number(a, "v_head_dim"), number(a, "kv_lora_rank"), number(a, "q_lora_rank")
     q = heads * (plain + turned)
     if q_rank:
-        q_down, q_norm = _linear_of(b, "linear_q_down_proj", hidden, q_rank), b.norm("q_layernorm", q_rank)
-    q_up = _linear_of(b, "linear_q_up_proj" if q_rank else "linear_q_proj", q_rank or hidden, q)
-    kv_down, kv_norm = _linear_of(b, "linear_kv_down_proj", hidden, rank + turned), b.norm("kv_layernorm", rank)
-    kv_up = _linear_of(b, "linear_kv_up_proj", rank, heads * (plain + value_dim))
-    proj = _linear_of(b, "linear_proj", heads * value_dim, hidden)
+        q_down, q_norm = linear_of(b, "linear_q_down_proj", hidden, q_rank), b.norm("q_layernorm", q_rank)
+    q_up = linear_of(b, "linear_q_up_proj" if q_rank else "linear_q_proj", q_rank or hidden, q)
+    kv_down, kv_norm = linear_of(b, "linear_kv_down_proj", hidden, rank + turned), b.norm("kv_layernorm", rank)
+    kv_up = linear_of(b, "linear_kv_up_proj", rank, heads * (plain + value_dim))
+    proj = linear_of(b, "linear_proj", heads * value_dim, hidden)
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         full = m.tokens
-        query = q_up(m, _norm(m, q_down(m, x), q_norm, q_rank) if q_rank else x)
+        query = q_up(m, norm(m, q_down(m, x), q_norm, q_rank) if q_rank else x)
         query = ops.shift(m, query)
         latent, position = ops.split(m, kv_down(m, x), (full * rank, full * turned))
         del x
-        key, value = ops.split(m, kv_up(m, _norm(m, latent, kv_norm, rank)), (full * heads * plain, full * heads * value_dim))
+        key, value = ops.split(m, kv_up(m, norm(m, latent, kv_norm, rank)), (full * heads * plain, full * heads * value_dim))
         key = ops.resized(m, ops.concat(m, (key, position)), full * q)
         del latent, position
         shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, plain + turned, value_dim)
@@ -246,70 +198,12 @@ def _dense(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
     if not inner:
         raise _unknown(a)
     gated = a.activation not in UNGATED
-    fc1 = _linear_of(b, "linear_fc1", hidden, 2 * inner if gated else inner)
-    fc2 = _linear_of(b, "linear_fc2", inner, hidden)
+    fc1 = linear_of(b, "linear_fc1", hidden, 2 * inner if gated else inner)
+    fc2 = linear_of(b, "linear_fc2", inner, hidden)
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         back = x.numel
         up = fc1(m, ops.resized(m, x, m.tokens * hidden))
-        return ops.resized(m, fc2(m, _swiglu(m, up) if gated else _activated(m, up)), back)
+        return ops.resized(m, fc2(m, swiglu(m, up) if gated else activated(m, up)), back)
 
     return feed_forward
-
-
-def _routed(a: Architecture) -> int:
-    """How many experts; 0 for a dense model."""
-    return _number(a, "num_local_experts", "n_routed_experts", "num_experts", "expert_num")
-
-
-def _experts(b: Builder, a: Architecture) -> Callable[[Machine, Tensor], Tensor]:
-    """This rank's experts, each token going to its `top_k`: permuted inputs and both projections are kept for every copy
-    (`core/transformer/moe/token_dispatcher.py` `MoEAlltoAllTokenDispatcher`, `experts.py` `TEGroupedMLP`)."""
-    hidden, sharding = a.hidden_size or 0, b.setup.sharding
-    inner = (_number(a, "moe_intermediate_size", "moe_ffn_hidden_size") or a.intermediate_size or 0) // sharding.expert_tensor
-    local = max(1, _routed(a) // sharding.expert)
-    top_k = _number(a, "num_experts_per_tok", "moe_topk", "topk") or 2
-    shared = _number(a, "moe_shared_expert_intermediate_size", "shared_expert_intermediate_size") or _number(
-        a, "n_shared_experts"
-    ) * _number(a, "moe_intermediate_size")
-    shared //= sharding.tensor
-    router = b.parameter("router", "linear", (_routed(a), hidden))
-    fc1 = b.parameter("experts.linear_fc1", "expert", (local * 2 * inner, hidden))
-    fc2 = b.parameter("experts.linear_fc2", "expert", (local * hidden, inner))
-    pairs, rank = _expert_adapters(b, local, hidden, inner), b.setup.lora_rank
-    beside = None
-    if shared:
-        beside = (_linear_of(b, "shared.linear_fc1", hidden, 2 * shared), _linear_of(b, "shared.linear_fc2", shared, hidden))
-
-    def feed_forward(m: Machine, x: Tensor) -> Tensor:
-        rows = x.numel // hidden
-        m.transient(rows * router.shape[0], FP32)
-        copies = ops.resized(m, ops.shift(m, x), rows * top_k * hidden)
-        out = _swiglu(m, _adapted(m, _linear(m, copies, fc1, hidden, 2 * inner), copies, pairs[:2], rank, hidden, 2 * inner))
-        del copies
-        out = _adapted(m, _linear(m, out, fc2, inner, hidden), out, pairs[2:], rank, inner, hidden)
-        out = ops.resized(m, out, x.numel)
-        if beside is not None:
-            back = x.numel
-            extra = beside[1](m, _swiglu(m, beside[0](m, ops.resized(m, x, m.tokens * hidden))))
-            out = ops.add(m, out, ops.resized(m, extra, back))
-        return out
-
-    return feed_forward
-
-
-def _expert_adapters(b: Builder, local: int, hidden: int, inner: int) -> tuple[Parameter, ...]:
-    """Low-rank pairs of both grouped linears, one for each local expert."""
-    setup = b.setup
-    if not setup.adapter or not b.targets("linear_fc1", False):
-        return ()
-    sizes = (("fc1.lora_A", hidden), ("fc1.lora_B", 2 * inner), ("fc2.lora_A", inner), ("fc2.lora_B", hidden))
-    rank, size = setup.lora_rank, setup.weight_itemsize
-    return tuple(b.make(f"experts.{name}", "adapter", (local * rank, width), size, True, "adapters") for name, width in sizes)
-
-
-def _adapted(m: Machine, out: Tensor, x: Tensor, pair: tuple[Parameter, ...], rank: int, fin: int, fout: int) -> Tensor:
-    """Add what the low-rank pairs of the grouped linear make of `x`; each token meets one expert's."""
-    if not pair:
-        return out
-    return ops.add(m, out, ops.scale(m, _linear(m, _linear(m, x, pair[0], fin, rank), pair[1], rank, fout)))
