@@ -116,7 +116,7 @@ VISION_LANGUAGE: tuple[Family, ...] = (
                 "spatial_merge_size": 2,
                 "temporal_patch_size": 2,
                 "num_position_embeddings": 64,
-                "deepstack_visual_indexes": [0, 1],
+                "deepstack_visual_indexes": [0],
             },
             "image_token_id": 5,
         },

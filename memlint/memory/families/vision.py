@@ -35,7 +35,8 @@ class Style(NamedTuple):
     mlp_bias: bool = True
     patch_bias: bool = True
     positions: str = "learned"
-    """learned (a parameter), table (an embedding), each (an embedding, looked up for each image), rotary, both."""
+    """learned (a parameter), table (an embedding), each (an embedding, looked up for each image), rotary, taps (an embedding read
+    at four places for each patch, and rotary)."""
     scales: bool = False
     """Each branch is multiplied by a learned vector (LayerScale)."""
     norm_before: bool = False
@@ -50,11 +51,15 @@ class Style(NamedTuple):
     """Eager attention asks for a float32 softmax."""
     separate: bool = False
     """All patches stand in one row; each image (or window) attends in a call of its own, and the results are joined."""
+    named_input: bool = True
+    """Its class names an input embedding, whose result can be made to need a gradient (`enable_input_require_grads`)."""
     together: bool = False
     """All patches of all images stand in one row, and a mask lets each image see itself."""
 
 
-_QWEN = Style(("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="both", norm_after=False, frames=2, separate=True)
+_QWEN = Style(
+    ("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="taps", norm_after=False, frames=2, separate=True, named_input=False
+)
 
 STYLES = {
     "vit": Style(),
@@ -104,6 +109,8 @@ class Tower:
         self.pooled: Norm = lambda m, x: x
         """One vector for each image, from the last states."""
         self.tables: list[tuple[Tensor, Tensor]] = []
+        self.deep: dict[int, Norm] = {}
+        """What makes features of the states behind some blocks (Qwen3-VL)."""
         self.mask: Tensor | None = None
         """What lets each of several images in one row see itself."""
         self.pixels: Tensor | None = None
@@ -196,16 +203,21 @@ def tower_of(
         x = convolutions.convolution(m, seen, weight, bias, count * hidden)
         tower.gathered = seen
         del seen
-        if m.input_grads and x.node is None and style.positions != "each":
+        if m.input_grads and x.node is None and style.named_input and style.positions != "each":
             x = m.tape.leaf(x)
         if tokens:
             x = ops.concat(m, (*(spread_token(m, token, tower.images * hidden) for token in tokens), x))
         if style.positions == "each" and places is not None:
             x = ops.add(m, x, ops.embedding(m, places, hidden, count, m.new(count, INT64), inputs=False))
             x = m.tape.leaf(x) if m.input_grads and x.node is None else x
+        elif style.positions == "taps" and places is not None:
+            taps, weights = m.new(count * 4, INT64), m.new(count * 4, FP32)
+            read = ops.mul(m, ops.embedding(m, places, hidden, count * 4, taps, inputs=False), weights)
+            x = ops.add(m, x, ops.cast(m, ops.sum_last(m, read, count * hidden), x.itemsize))
+            del taps, weights, read
         elif places is not None:
             x = ops.add(m, x, places)
-        if style.positions in ("rotary", "both"):
+        if style.positions in ("rotary", "taps"):
             size = tower.rows * hidden // heads
             tower.tables[:] = [(m.new(size, FP32), m.new(size, FP32))]
         if tower.window:  # rows are put in the order of windows, their tables as well
@@ -216,6 +228,8 @@ def tower_of(
             ]
         x = ops.dropout(m, x, dropout)
         x = before(m, x) if before is not None else x
+        if not style.named_input and x.node is None and m.input_grads and not b.setup.reentrant:
+            x = m.tape.leaf(x)  # blocks are checkpointed for their own weights' sake
         if style.together:
             tower.mask = m.new(tower.rows * tower.rows, x.itemsize)
         return x
@@ -286,7 +300,7 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower, 
             q, k, v = ops.split(m, apply(m, qkv[0], x), (each, each, each))
         else:
             q, k, v = (apply(m, projection, x) for projection in qkv)
-        if style.positions in ("rotary", "both"):
+        if style.positions in ("rotary", "taps"):
             q, k = (_turned(m, t, tower) for t in (q, k))
         head_dim = hidden // heads
         length = min(tower.window, tower.patches) if windowed else tower.rows if style.together else tower.patches

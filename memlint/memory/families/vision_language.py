@@ -13,7 +13,7 @@ from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, run
 from memlint.memory.families import gemma4_towers, parts
 from memlint.memory.families.gemma4 import norm_of
-from memlint.memory.families.model import Model, Stage
+from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision import STYLES, Tower, spread_token, tower_of
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
@@ -140,7 +140,7 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
     kind = a.model_type
     if kind in MERGES:
         side = int(vision.get("spatial_merge_size") or 2)
-        merger = _merger(b, kind, vision, width, side * side)
+        merger = _merger(b, kind, vision, tower, side * side)
         return (lambda m, x: _reordered(m, merger(m, x))) if tower.window else merger
     if kind == "gemma3":
         weight = b.parameter("mm_input_projection_weight", "projector", (width, hidden))
@@ -232,13 +232,13 @@ def _pooled(m: Machine, x: Tensor, pool: int) -> Tensor:
     return ops.sum_groups(m, x, x.numel // pool)
 
 
-def _merger(b: Builder, kind: str, vision: Mapping[str, Any], width: int, unit: int) -> Projector:
+def _merger(b: Builder, kind: str, vision: Mapping[str, Any], tower: Tower, unit: int) -> Projector:
     """`PatchMerger` of the Qwen-VL line; Qwen3-VL has one more for each deep feature."""
-    wide = width * unit
-    out = int(vision.get("out_hidden_size") or vision.get("hidden_size") or width)
+    wide = tower.hidden * unit
+    out = int(vision.get("out_hidden_size") or vision.get("hidden_size") or tower.hidden)
     names = ("mlp_0", "mlp_2") if kind.startswith("qwen2") else ("linear_fc1", "linear_fc2")
     rms = kind == "qwen2_5_vl"
-    deep = len(vision.get("deepstack_visual_indexes") or ()) if kind.startswith("qwen3_vl") else 0
+    deep = vision.get("deepstack_visual_indexes") or () if kind.startswith("qwen3_vl") else ()
 
     def one(norm_width: int) -> Projector:
         weight = b.norm("norm", norm_width)
@@ -251,9 +251,8 @@ def _merger(b: Builder, kind: str, vision: Mapping[str, Any], width: int, unit: 
 
         return run
 
-    merger = one(width)
-    for _ in range(deep):
-        one(wide)
+    merger = one(tower.hidden)
+    tower.deep = {int(index): one(wide) for index in deep}
     return merger
 
 
@@ -278,16 +277,21 @@ def _with_images(
         x = stage.embed(m, context)
         tower.images = m.batch * setup.media.images * setup.media.tiles
         states = chosen = tower.embed(m)
+        deep: list[Tensor] = []
         for index, block in enumerate(tower.blocks):
             if setup.checkpointing == "full":
                 states = checkpointed(m, setup, None, block, states, None, -1)
             else:
                 states = run(m, block, states, None)
+            if index in tower.deep:
+                deep.append(tower.deep[index](m, states))
+                m.named.append(deep[-1])
             if index + 1 == used:
                 chosen = states
                 m.named.append(states)  # `hidden_states` of the tower's output
-        if setup.checkpointing != "full":  # recomputed blocks look at it again
+        if setup.checkpointing != "full" or states.node is None:  # no block will be recomputed and look at them again
             tower.mask = None
+            tower.tables.clear()
         last = tower.finish(m, states)
         m.named += (last, tower.pooled(m, last))
         features = project(m, last if used is None else chosen)
@@ -300,14 +304,37 @@ def _with_images(
         held[:] = [features]
         if bidirectional and m.mask is None:
             m.mask = make_mask(m, BYTE)
-        return _scattered(m, x, features)
+        places = m.new(m.tokens, BYTE)
+        if deep:
+            m.shared = [*(ops.concat(m, (feature,)) for feature in deep), places]
+        return _scattered(m, x, features, places)
 
-    return Stage(seen, stage.blocks, finish)
+    blocks = list(stage.blocks)
+    for index in range(1, len(tower.deep) + 1):
+        blocks[index : index + 1] = [_joined(block, index - 1) for block in blocks[index : index + 1]]
+    return Stage(seen, blocks, finish)
 
 
-def _scattered(m: Machine, x: Tensor, features: Tensor) -> Tensor:
+def _joined(block: Block, index: int) -> Block:
+    """A block of the text behind the addition of deep features to what the block before it made (`_deepstack_process`)."""
+
+    def joined(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        if m.shared:
+            feature, places = ops.cast(m, m.shared[index], x.itemsize), m.shared[-1]
+            x = ops.copy(m, x)
+            local = ops.add(m, ops.gather(m, x, places, feature.numel), feature)
+            del feature
+            numel, few, itemsize = x.numel, local.numel, x.itemsize
+            view = Tensor(x.storage, numel, itemsize, x.node, x.index)
+            x = m.tape.record(view, (x, local), lambda g: (m.new(numel, itemsize), m.new(few, itemsize)), (places.storage,))
+            del view, local
+        return block(m, x, context)
+
+    return joined
+
+
+def _scattered(m: Machine, x: Tensor, features: Tensor, mask: Tensor) -> Tensor:
     """`inputs_embeds.masked_scatter(mask, features)`: keeps the mask; backward masks and picks."""
-    mask = m.new(m.tokens, BYTE)
     out = m.new(x.numel, x.itemsize)
     nx, nf, itemsize = x.numel, features.numel, x.itemsize
     need_x, need_f = x.node is not None, features.node is not None
