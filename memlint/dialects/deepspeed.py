@@ -59,6 +59,7 @@ _OPTIONS = (
     ("parallel.quantized_gradients", "zero_quantized_gradients", boolean),
     ("parallel.data_shard", "mics_shard_size", integer),
     ("parallel.swap_buffers", "offload_optimizer.buffer_count", integer),
+    ("parallel.offload_optimizer_share", "offload_optimizer.ratio", number),
 )
 """Facts that are there only when their option is given (`mics_shard_size`: MiCS)."""
 _ALIASES = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memlint.dialects.context import Context
-from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, text
+from memlint.dialects.derive import Facts, Native, boolean, derive, given, integer, number, text
 from memlint.facts import Fact, default, fixed, unknown
 from memlint.typed import Any
 
@@ -22,6 +22,13 @@ _DEGREES = {
     "parallel.tensor": "tensor_model_parallel_size", "parallel.pipeline": "pipeline_model_parallel_size",
     "parallel.context": "context_parallel_size", "parallel.expert": "expert_model_parallel_size",
 }  # fmt: skip
+_OPTIONS = (
+    ("moe.capacity_factor", ("moe_expert_capacity_factor",), number),
+    ("parallel.offload_optimizer_share", ("optimizer_offload_fraction",), number),
+    ("parallel.pipeline_first_layers", ("decoder_first_pipeline_num_layers", "num_layers_in_first_pipeline_stage"), integer),
+    ("parallel.pipeline_last_layers", ("decoder_last_pipeline_num_layers", "num_layers_in_last_pipeline_stage"), integer),
+)
+"""Facts that are there only when their setting is given: as Megatron-LM's flag and as its configuration class call it."""
 _OPTIMIZERS = {"adam": "megatron_distributed_adam", "distributed_fused_adam": "megatron_distributed_adam", "lion": "lion_32bit"}
 _ATTENTIONS = {"flash": "flash_attention_2", "fused": "sdpa", "auto": "flash_attention_2", "unfused": "eager", "local": "eager"}
 _FUSED_LOSSES = {"native": "megatron_fused_ce", "te": "te_fused_ce"}
@@ -76,10 +83,14 @@ def core(native: Native, note: str, *, assume: bool = True) -> Facts:
     for key, name in (("batch.micro_batch_size", "micro_batch_size"), ("batch.sequence_length", "seq_length"),
                       ("batch.global_batch_size", "global_batch_size"),
                       ("parallel.expert_tensor", "expert_tensor_parallel_size"),
-                      ("eval.batch_size", "eval_micro_batch_size"), ("moe.capacity_factor", "moe_expert_capacity_factor")):  # fmt: skip
+                      ("eval.batch_size", "eval_micro_batch_size")):  # fmt: skip
         fact = given(native, name)
         if fact is not None:
-            result[key] = derive(float if key == "moe.capacity_factor" else integer, fact)
+            result[key] = derive(integer, fact)
+    for key, names, convert in _OPTIONS:
+        fact = given(native, *names)
+        if fact is not None and fact.value is not None:
+            result[key] = derive(convert, fact)
     setting("parallel.distributed_optimizer", "use_distributed_optimizer", False, boolean)
     setting("optimizer.precision_aware", "use_precision_aware_optimizer", False, boolean)
     setting("optimizer.name", "optimizer", _OPTIMIZERS["adam"], lambda name: _OPTIMIZERS.get(text(name), name))

@@ -1,14 +1,14 @@
 """ms-swift: YAML of `swift sft|pt|rlhf` (and `megatron sft`), and the same names as flags.
 
 Read at ms-swift 3602360a56: `swift/arguments/*`, `swift/trainers/arguments.py`, `swift/config/*.json`,
-`swift/megatron/arguments/megatron_args.py`.
+`swift/megatron/arguments/megatron_args.py` (`ms_swift_megatron`).
 """
 
 from __future__ import annotations
 
 import math
 
-from memlint.dialects import hf_arguments, megatron
+from memlint.dialects import hf_arguments, megatron, ms_swift_megatron
 from memlint.dialects.bitsandbytes import dtype
 from memlint.dialects.context import Context
 from memlint.dialects.deepspeed import linked, plugin_facts
@@ -24,7 +24,7 @@ NAME = "ms_swift"
 FRAGMENT = False
 INTERPOLATES = False
 NOTE = "ms-swift 3602360a56 default"
-ENVIRONMENT = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM")
+ENVIRONMENT = ("MAX_PIXELS", "IMAGE_MAX_TOKEN_NUM", "NPROC_PER_NODE", "NNODES")
 """What a launch takes from the environment; a file says it under `ENV`."""
 
 _TUNERS = ("tuner_type", "train_type", "sft_type")
@@ -88,7 +88,7 @@ def facts(native: Native, context: Context | None = None) -> Facts:
             native = {"rlhf_type": default("dpo", NOTE), **native}
     result = _shared(native, megatron)
     if megatron:
-        return result | _megatron(native)
+        return result | ms_swift_megatron.facts(native, result["model.dtype"], result["adapter.method"])
     result |= _trainer(native, context)
     return result
 
@@ -328,21 +328,6 @@ def _reference(native: Native) -> Fact:
         return "copy" if name in ("dpo", "kto", "ppo", "grpo") and how == "full" else "none"
 
     return derive(kind, method, tuner, beta)
-
-
-_MEGATRON_DEFAULTS = {
-    "micro_batch_size": 1, "global_batch_size": 16, "recompute_granularity": "selective", "use_distributed_optimizer": True,
-    "cross_entropy_loss_fusion": True, "attention_backend": "flash", "expert_tensor_parallel_size": 1,
-}  # fmt: skip
-"""Where `MegatronArguments` differs from Megatron-LM."""
-
-
-def _megatron(native: Native) -> Facts:
-    """Megatron-Core: distributed optimizer, selective recomputation, padding-free rows by default."""
-    own = {name: default(value, NOTE) for name, value in _MEGATRON_DEFAULTS.items() if given(native, name) is None}
-    result = megatron.core({**native, **own}, NOTE) | megatron.linears(native)
-    result.pop("reference_model")
-    return {**result, "batch.padding_free": _setting(native, "padding_free", True, boolean)}
 
 
 _WRITE = {

@@ -128,15 +128,14 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
     setup = setup._replace(beside=beside, companions=sum(companion.nbytes for companion in held))
     if setup.stack.framework == "unsloth" and setup.logits == "fused":
         setup = setup._replace(loss_budget=unsloth_loss.budget(setup, architecture, gpu))
-    layers = -(-setup.layers // setup.sharding.pipeline)
     found = {
         stage: _figures_of(
-            setup._replace(stage=stage.name, under_way=stage.under_way, fills=stage.fills, layers=layers),
+            setup._replace(stage=stage.name, under_way=stage.under_way, fills=stage.fills, layers=stage.layers),
             architecture,
             gpu,
             assumed,
         )
-        for stage in pipeline.stages(run, setup.sharding)
+        for stage in pipeline.stages(run, setup.sharding, setup.layers)
     }
     worst = max(found, key=lambda stage: found[stage].allocated)
     others = [figures.allocated for stage, figures in found.items() if stage != worst]

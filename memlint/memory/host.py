@@ -50,7 +50,7 @@ def host_bytes(run: TrainingRun, setup: Setup, parameters: int, trainable: int) 
     elif sharding.offload_optimizer or setup.optimizer in OFF_DEVICE:
         # Master weights, two moments and the gradients that the CPU's optimizer reads, each in float32; FSDP: in the shard's own dtype.
         size = 4 if sharding.is_zero or setup.master_weights else setup.stored_itemsize
-        kept += trainable * 4 * size * share
+        kept += trainable * 4 * size * share * (sharding.offloaded_states if sharding.offload_optimizer else 1)
     loading = _loading(run, setup, parameters, ranks)
     expected += int(max(kept, loading[1]))
     low += int(max(kept, loading[0]))

@@ -43,21 +43,23 @@ def masters(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]
     """The float32 copies of half weights, which are made with the optimizer. DeepSpeed 0.15, 0.19 `initialize_optimizer_states` shows
     it gradients of zeros for a moment; Adam's own states come with the first step."""
     ledger, sharding = m.ledger, setup.sharding
-    if not setup.master_weights or sharding.offload_optimizer or setup.optimizer in OFF_DEVICE or not trained:
+    if not setup.master_weights or not sharding.states_here or setup.optimizer in OFF_DEVICE or not trained:
         return []
     held = []
     for parameter in trained:
         if parameter.itemsize != FP32 or sharding.is_zero:
             ledger.enter("load", parameter.layer)
-            held.append(Storage(ledger, -(-parameter.numel // _ranks(setup, parameter)) * FP32, "optimizer_states"))
+            held.append(Storage(ledger, _on_card(setup, parameter, parameter.numel * FP32), "optimizer_states"))
     ledger.enter("load")
     if sharding.is_zero:
         m.transient(_at_once(setup, trained), FP32)
     return held
 
 
-def _ranks(setup: Setup, p: Parameter) -> int:
-    return setup.sharding.states_ranks(p.name.startswith("experts.") or p.kind == "experts")
+def _on_card(setup: Setup, p: Parameter, nbytes: int) -> int:
+    """This rank's part of that many bytes of a parameter's states; of offloaded ones what is not in host memory."""
+    ranks = setup.sharding.states_ranks(p.name.startswith("experts.") or p.kind == "experts")
+    return int(-(-nbytes // ranks) * setup.sharding.states_here)
 
 
 def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
@@ -66,14 +68,13 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
     before, ledger.component = ledger.component, "optimizer_states"
     held: list[Storage] = []
     sharding = setup.sharding
-    if sharding.offload_optimizer or setup.optimizer in OFF_DEVICE:
+    if not sharding.states_here or setup.optimizer in OFF_DEVICE:
         ledger.component = before
         return held
     for parameter in trained:
         ledger.enter("states", parameter.layer)
-        ranks = _ranks(setup, parameter)
         for nbytes in (*state_bytes(setup, parameter), *importance_bytes(setup, parameter)):
-            held.append(Storage(ledger, -(-nbytes // ranks)))
+            held.append(Storage(ledger, _on_card(setup, parameter, nbytes)))
     ledger.component = before
     return held
 

@@ -25,23 +25,33 @@ class Stage(NamedTuple):
     """Micro-batches whose activations it holds at most, the one at work included."""
     fills: bool
     """All are forward before the first one is backward: the last stage holds all their losses."""
+    layers: int
 
 
-def stages(run: TrainingRun, sharding: Sharding) -> tuple[Stage, ...]:
+def stages(run: TrainingRun, sharding: Sharding, layers: int) -> tuple[Stage, ...]:
     """The ranks that can be the worst: the first, which starts earliest and has the embedding, and the last, which has the head. Chunks
     count as their share of the rank's layers."""
     ranks = sharding.pipeline
     if ranks == 1:
-        return (Stage("only", 1, False),)
+        return (Stage("only", 1, False, layers),)
     chunks = max(1, int(run.value("parallel.pipeline_chunks") or 1))
     schedule = str(run.value("parallel.pipeline_schedule") or "1f1b").lower()
     if schedule.startswith("interleaved") or schedule in (*FILLS[1:], *ZERO_BUBBLE, "dualpipev"):
         chunks = max(2, chunks)
     micro = int(run.value("parallel.pipeline_micro_batches") or run.value("batch.gradient_accumulation_steps") or 1)
     return tuple(
-        Stage(name, -(-under_way(schedule, ranks, chunks, rank, micro) // chunks), schedule in FILLS)
-        for name, rank in (("first", 0), ("last", ranks - 1))
+        Stage(name, -(-under_way(schedule, ranks, chunks, rank, micro) // chunks), schedule in FILLS, own)
+        for name, rank, own in zip(("first", "last"), (0, ranks - 1), _depths(run, ranks, layers), strict=True)
     )
+
+
+def _depths(run: TrainingRun, ranks: int, layers: int) -> tuple[int, int]:
+    """Layers of the first and of the last rank: what is said of one of them leaves an equal share of the rest to each other (Megatron-LM
+    0.13 `core/transformer/transformer_block.py`, `get_num_layers_to_build`)."""
+    first, last = (int(run.value(f"parallel.pipeline_{end}_layers") or 0) for end in ("first", "last"))
+    others = ranks - bool(first) - bool(last)
+    equal = -(-(layers - first - last) // max(1, others))
+    return max(1, first or equal), max(1, last or equal)
 
 
 def under_way(schedule: str, ranks: int, chunks: int, rank: int, micro: int) -> int:

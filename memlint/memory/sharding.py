@@ -53,6 +53,9 @@ class Sharding(NamedTuple):
     overlap: bool = False
     offload_params: bool = False
     offload_optimizer: bool = False
+    offloaded_states: float = 1.0
+    """Share of the optimizer states that an offloaded optimizer keeps in host memory (Megatron-LM 0.13 `hybrid_optimizer.py`,
+    `offload_fraction`; DeepSpeed 0.19 `offload_config.py`, `ratio`)."""
     bucket_view: bool = False
     clones_outputs: bool = False
     """DDP that looks for unused parameters returns clones of its model's outputs."""
@@ -117,6 +120,11 @@ class Sharding(NamedTuple):
     def is_zero(self) -> bool:
         """DeepSpeed shards, at any stage."""
         return self.strategy in ZERO
+
+    @property
+    def states_here(self) -> float:
+        """Share of a rank's optimizer states that is on the card."""
+        return 1 - self.offloaded_states if self.offload_optimizer else 1.0
 
     def share(self, numel: int, kind: str = "") -> int:
         """Elements of a rank's part."""
@@ -190,6 +198,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         offload_params=str(value("parallel.offload_params", "none")) != "none",
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"
         or (strategy in FSDP and str(value("parallel.offload_params", "none")) != "none"),
+        offloaded_states=float(value("parallel.offload_optimizer_share", 1.0)),
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
         clones_outputs=strategy == "ddp" and world > 1 and _looks_for_unused(run),
         head_apart=apart,

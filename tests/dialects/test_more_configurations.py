@@ -353,6 +353,26 @@ def test_swift_on_megatron() -> None:
     assert run_of(text + "recompute_granularity: none\n").value("checkpointing.enabled") is False
 
 
+def test_swift_on_megatron_is_half_with_a_float32_master() -> None:
+    """`_init_mixed_precision` and `_map_dtype`: half weights (float16 for a float32 checkpoint), gradients in float32 with bfloat16; a
+    reference model beside full-parameter DPO (`rlhf_mixin.py`, `prepare_model`); 16 samples a step over 8 / (2 x 2) ranks."""
+    text = ("model: a/b\nrlhf_type: dpo\ndataset: d\nmax_length: 4096\nmicro_batch_size: 2\ntensor_model_parallel_size: 2\n"
+            "pipeline_model_parallel_size: 2\ndecoder_first_pipeline_num_layers: 23\noptimizer_cpu_offload: true\n"
+            "optimizer_offload_fraction: 0.65\nENV: {NPROC_PER_NODE: 8}\n")  # fmt: skip
+    keys = ("model.dtype", "precision", "optimizer.master_weights", "optimizer.grad_dtype", "reference_model", "parallel.gpus",
+            "batch.gradient_accumulation_steps", "parallel.pipeline_first_layers", "parallel.offload_optimizer_share")  # fmt: skip
+    run = run_of(text + "tuner_type: full\n")
+    assert values(run, *keys) == ("bfloat16", "bf16-true", True, "float32", "copy", 8, 4, 23, 0.65)
+    assert values(run_of(text + "tuner_type: full\ntorch_dtype: float32\n"), *keys[:4]) == (
+        "float16",
+        "fp16-true",
+        True,
+        "float16",
+    )
+    adapted = run_of(text + "tuner_type: lora\n")
+    assert values(adapted, "reference_model", "adapter.dtype", "adapter.dropout") == ("none", "bfloat16", 0.05)
+
+
 def test_verl_kernels() -> None:
     text = ("actor_rollout_ref:\n  model: {path: a/b, use_fused_kernels: true, use_remove_padding: true}\ndata: {train_batch_size: 8}\n"
             "trainer: {nnodes: 1}\n")  # fmt: skip
@@ -485,12 +505,13 @@ def test_deepspeeds_less_usual_zero_options() -> None:
         """{"train_micro_batch_size_per_gpu": 1, "sequence_parallel_size": 2, "zero_optimization": {"stage": 3, "sub_group_size": 0,
         "stage3_max_reuse_distance": 0, "zero_hpz_partition_size": 8, "zero_quantized_weights": true, "mics_shard_size": 4,
         "zero_quantized_gradients": true, "zero_quantized_nontrainable_weights": false,
-        "offload_optimizer": {"device": "nvme", "buffer_count": 5}}}""",
+        "offload_optimizer": {"device": "nvme", "buffer_count": 5, "ratio": 0.6}}}""",
         "ds.json",
     )
     expected = {
         "sub_group_size": 0, "max_reuse_distance": 0, "secondary_shard": 8, "quantized_weights": True, "quantized_gradients": True,
         "quantized_frozen": False, "data_shard": 4, "offload_optimizer": "nvme", "swap_buffers": 5, "context": 2, "context_comm": "a2a",
+        "offload_optimizer_share": 0.6,
     }  # fmt: skip
     assert {name: run.value(f"parallel.{name}") for name in expected} == expected
 
