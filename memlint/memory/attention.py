@@ -179,18 +179,19 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
 
 
 def math(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
-    """The math path of SDPA (`_scaled_dot_product_attention_math`): half inputs are raised to float32 first."""
+    """The math path of SDPA (`_scaled_dot_product_attention_math`)."""
     itemsize, autocast = q.itemsize, m.autocast
+    inner = FP32 if m.float32_math else itemsize
     m.autocast = 0  # the composite kernel runs below autocast
     k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
-    q, k, v = (ops.cast(m, t, FP32) for t in (q, k, v))
+    q, k, v = (ops.cast(m, t, inner) for t in (q, k, v))
     q, k = ops.scale(m, q), ops.scale(m, k)
     scores = _product(m, q, k, shape.scores)
     if bias is not None:
-        scores = ops.add(m, scores, ops.cast(m, bias, FP32))
+        scores = ops.add(m, scores, ops.cast(m, bias, inner))
     elif shape.causal:
         scores = ops.shift(m, scores)
-    weights = ops.softmax(m, scores, FP32)
+    weights = ops.softmax(m, scores, inner)
     del scores
     weights = ops.dropout(m, weights, shape.dropout)
     out = _product(m, weights, v, shape.out)

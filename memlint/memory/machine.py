@@ -35,6 +35,8 @@ class Machine:
         self.written_gelu: bool = False
         self.no_flash: bool = False
         """SDPA has no fused kernel for these inputs and takes the math path."""
+        self.float32_math: bool = True
+        """The math path raises half inputs to float32."""
         self.repeats_kv: bool = False
         """The framework expands K and V to all heads before the attention kernel."""
         self.input_grads: bool = False

@@ -114,6 +114,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     m = start(setup.batch, setup.sequence)
     m.attention = setup.attention
     m.keeps_mixed = not setup.recomputes_attention
+    m.float32_math = setup.stack.float32_math
     m.exchange, m.context = setup.sharding.exchange, setup.sharding.context
     m.split = setup.sharding.tensor if setup.sharding.sequence_parallel else 1
     m.autocast = setup.autocast

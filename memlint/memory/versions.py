@@ -89,6 +89,10 @@ class Stack(NamedTuple):
     """The loop's first batch holds the data's one longest sample: lit-gpt in 2023 (`finetune/lora.py`, `longest_seq_ix`), untruncated."""
     litgpt_copies_padding: bool
     """litgpt's `zero_pad` copies out of place (2023)."""
+    litgpt_broadcasts: bool
+    """litgpt leaves the one key head of multi-query attention to broadcasting: before 24 October 2023 (`lit_gpt/model.py`)."""
+    float32_math: bool
+    """SDPA's math path raises half inputs to float32: torch 2.5 and later (`allow_fp16_bf16_reduction_math_sdp` is off)."""
     repeats_kv_sdpa: bool
     """SDPA gets K and V expanded to all heads: transformers before 4.54 (`integrations/sdpa_attention.py`), torchtitan before 27 January
     2026 (`repeat_kv`), every torchtune (`modules/attention.py`)."""
@@ -125,7 +129,7 @@ def stack_of(run: TrainingRun) -> Stack:
     """The stack of a run, from `framework.version(s)`; the newest known where nothing says."""
     versions = run.value("framework.versions") or {}
     name = str(run.value("framework.name") or "transformers")
-    titan = _titan_date(versions) if name == "torchtitan" else NEVER
+    titan = _date(versions, "torchtitan") if name == "torchtitan" else NEVER
     text = states_transformers(run)
     transformers = _version(text) or (5, 24)
     if not text and "torch" in versions and (_version(str(versions["torch"])) or (9, 9)) < (2, 1):
@@ -167,6 +171,8 @@ def stack_of(run: TrainingRun) -> Stack:
         keeps_loss=name in OWN_LOOPS or name == "litgpt",
         longest_first=name == "litgpt" and torch < (2, 2),
         litgpt_copies_padding=name == "litgpt" and torch < (2, 2),
+        litgpt_broadcasts=name == "litgpt" and _date(versions, "lit-gpt", "litgpt") < (2023, 10, 24),
+        float32_math=torch >= (2, 5),
         repeats_kv_sdpa=NEVER < titan < (2026, 1, 27) or name == "torchtune" or transformers < (4, 54),
         repeats_kv_flash=REPEATS_KV_FLASH if transformers < (4, 48) else frozenset(),
         boolean_masks=transformers >= (4, 53),
@@ -193,17 +199,19 @@ Date = tuple[int, int, int]
 NEVER: Date = (0, 0, 0)
 
 RELEASED: dict[tuple[int, int], Date] = {
-    (2, 4): (2024, 7, 24), (2, 5): (2024, 10, 17), (2, 6): (2025, 1, 29), (2, 7): (2025, 4, 23), (2, 8): (2025, 8, 6),
-    (2, 9): (2025, 10, 15), (2, 10): (2026, 1, 21), (2, 11): (2026, 3, 23), (2, 12): (2026, 5, 13), (2, 13): (2026, 7, 8),
+    (2, 0): (2023, 3, 15), (2, 1): (2023, 10, 4), (2, 2): (2024, 1, 30), (2, 3): (2024, 4, 24), (2, 4): (2024, 7, 24),
+    (2, 5): (2024, 10, 17), (2, 6): (2025, 1, 29), (2, 7): (2025, 4, 23), (2, 8): (2025, 8, 6), (2, 9): (2025, 10, 15),
+    (2, 10): (2026, 1, 21), (2, 11): (2026, 3, 23), (2, 12): (2026, 5, 13), (2, 13): (2026, 7, 8),
 }  # fmt: skip
 """When torch was released (PyPI)."""
 
 
-def _titan_date(versions: Mapping[str, object]) -> Date:
-    """The day, at least, of the torchtitan in use: the one stated, a torch nightly's, or the release of the torch beside it (for an
+def _date(versions: Mapping[str, object], *names: str) -> Date:
+    """The day, at least, of the package of these names: the one stated, a torch nightly's, or the release of the torch beside it (for an
     undated pre-release the one before); nothing stated means the newest."""
     torch = str(versions.get("torch") or "")
-    dated = re.search(r"(?:\b|dev)(20\d\d)-?(\d\d)?-?(\d\d)?", f"{versions.get('torchtitan') or ''} {torch}")
+    stated = " ".join(str(versions.get(name) or "") for name in names)
+    dated = re.search(r"(?:\b|dev)(20\d\d)-?(\d\d)?-?(\d\d)?", f"{stated} {torch}")
     if dated:
         year, month, day = (int(part or 1) for part in dated.groups())
         return year, month, day

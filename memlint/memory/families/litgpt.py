@@ -211,14 +211,15 @@ def _block(b: Builder, a: Architecture, index: int, head_dim: int, rotated: int,
         if groups not in (1, heads):
             k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
             q = ops.copy(m, q)
-        elif groups == 1 and heads > 1:
+        elif groups == 1 and heads > 1 and not setup.stack.litgpt_broadcasts:
             k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
         share = rotated / head_dim
         q_roped = _rope(m, q, share, tables[-1])
         k = _rope(m, k, share, tables[-1])
         q = q_roped
         del q_roped, fused
-        expanded = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, softcap=softcap)
+        broadcasts = groups == 1 and heads > 1 and setup.stack.litgpt_broadcasts
+        expanded = shape._replace(kv_heads=1 if broadcasts else heads, broadcasts_kv=broadcasts)
         # q is a concatenation, so the kernel's output has its (batch, heads, sequence) layout and `reshape` copies it.
         mixed = ops.copy(m, attend(m, q, k, v, expanded))
         if prompt is not None:

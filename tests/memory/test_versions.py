@@ -1,0 +1,57 @@
+"""What attention keeps by version: multi-query models whose one key head is left to broadcasting."""
+
+from __future__ import annotations
+
+import pytest
+
+from memlint.facts import TrainingRun, fixed
+from memlint.memory.program import record
+from memlint.memory.setup import setup_of
+from memlint.models import lookup
+from memlint.source import Span
+
+HEADS, LENGTH = 8, 1024
+FALCON = {
+    "model_type": "falcon", "hidden_size": 64, "num_attention_heads": HEADS, "multi_query": True, "num_kv_heads": 1, "vocab_size": 512,
+    "parallel_attn": True, "bias": False, "new_decoder_architecture": False,
+}  # fmt: skip
+RUN = {
+    "model.dtype": "bfloat16", "precision": "bf16-true", "model.attention": "sdpa", "objective": "causal_lm", "batch.micro_batch_size": 1,
+    "batch.sequence_length": LENGTH, "batch.packing": True, "optimizer.name": "adamw_torch_fused",
+}  # fmt: skip
+
+
+def kept_per_score(framework: str, versions: dict[str, str]) -> float:
+    """Bytes that one block more keeps until backward, per element of its attention scores."""
+
+    def at_the_loss(layers: int) -> int:
+        facts = RUN | {"framework.name": framework, "framework.versions": versions}
+        run = TrainingRun("test", Span("test", 1), {key: fixed(value) for key, value in facts.items()})
+        architecture = lookup(None, config=FALCON | {"num_hidden_layers": layers}).architecture
+        assert architecture is not None
+        ledger = record(setup_of(run, architecture, None, []), architecture, layers).ledger
+        begins = next(begin for begin, phase, _ in ledger.segments if phase == "loss")
+        return sum(
+            ledger.sizes[event] if event > 0 else -ledger.sizes[-event]
+            for event in ledger.events[:begins]
+            if ledger.components[abs(event)] == "activations"
+        )
+
+    return (at_the_loss(4) - at_the_loss(3)) / (HEADS * LENGTH**2)
+
+
+@pytest.mark.parametrize(
+    ("framework", "versions", "size"),
+    [
+        ("litgpt", {"lit-gpt": "2023-09", "torch": "2.1.0"}, 2),
+        ("litgpt", {"lit-gpt": "8641822", "torch": "2.1.0+cu121"}, 2),  # of 16 October 2023
+        ("litgpt", {"lit-gpt": "2023-11", "torch": "2.1.0"}, 0),  # 50b1974 of 24 October expands keys and values: flash attention
+        ("litgpt", {}, 0),
+        ("transformers", {"transformers": "4.57.3", "torch": "2.4.1"}, 2),
+        ("transformers", {"transformers": "4.57.3", "torch": "2.6.0"}, 4),
+    ],
+)
+def test_broadcast_key_heads_take_the_math_path(framework: str, versions: dict[str, str], size: int) -> None:
+    """No fused kernel takes fewer key heads than query heads without being told: softmax's result is kept whole, in the stream's dtype
+    before torch 2.5, in float32 since. What is linear in the length is below a tenth of that here."""
+    assert size <= kept_per_score(framework, versions) < size + 0.4
