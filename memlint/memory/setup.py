@@ -205,7 +205,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     vocabulary = architecture.vocab_size or 0
     vocabulary = -(-vocabulary // multiple) * multiple
     sharding = sharding_of(run, weight)
-    if facts.get("parallel.bucket_of_width", False) and architecture.hidden_size:
+    if sharding.bucket_of_width and architecture.hidden_size:
         sharding = sharding._replace(reduce_bucket=architecture.hidden_size**2)
     if sharding.is_zero:
         weight, mixed = (2 if precision != "fp32" else 4), False

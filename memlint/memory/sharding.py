@@ -27,6 +27,10 @@ DEFAULT_BUCKET = 500_000_000
 """`reduce_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
 
 
+SWIFT_BUCKET = 200_000_000
+"""The same in ms-swift's own files below stage 3 (3602360a56 `swift/config/zero*.json`). Stage 3 leaves it to HF; none overlaps."""
+
+
 DEFAULT_DISTANCE = 1_000_000_000
 """`max_reuse_distance`, `max_live_parameters` and `sub_group_size` in elements (the same file)."""
 
@@ -50,6 +54,8 @@ class Sharding(NamedTuple):
     ahead: int = 0
     """Units gathered ahead of the one at work."""
     reduce_bucket: int = 0
+    bucket_of_width: bool = False
+    """The reduce bucket has as many elements as the square of the model's width."""
     overlap: bool = False
     offload_params: bool = False
     offload_optimizer: bool = False
@@ -182,6 +188,8 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     if composer or (strategy in FSDP and mixed and not compute and (weight_itemsize == 4 or _upcasts_shards(run))):
         compute = HALF
     reduce = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_reduce_dtype") or ""), 0)
+    stated = value("parallel.reduce_bucket_size") or value("parallel.overlap_comm") is not None
+    preset = value("framework.name") in SWIFT and not stated
     apart = strategy == "fsdp2" and stack_of(run).head_apart and not value("model.tie_word_embeddings")
     return Sharding(
         strategy=strategy,
@@ -193,8 +201,9 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         reduce_itemsize=reduce,
         limits_gathers=value("parallel.limit_all_gathers") is not False,
         ahead=_ahead(run, strategy),
-        reduce_bucket=_elements(run, "reduce_bucket_size", DEFAULT_BUCKET),
-        overlap=bool(value("parallel.overlap_comm", strategy == "zero3")),
+        reduce_bucket=_elements(run, "reduce_bucket_size", SWIFT_BUCKET if preset else DEFAULT_BUCKET),
+        overlap=bool(value("parallel.overlap_comm", strategy == "zero3" and not preset)),
+        bucket_of_width=bool(value("parallel.bucket_of_width", preset and strategy == "zero3")),
         offload_params=str(value("parallel.offload_params", "none")) != "none",
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"
         or (strategy in FSDP and str(value("parallel.offload_params", "none")) != "none"),
@@ -229,6 +238,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     )
 
 
+SWIFT = ("ms_swift", "ms-swift")
 HF_TRAINERS = ACCELERATE_TRAINERS - {"accelerate", "open_instruct"}
 
 

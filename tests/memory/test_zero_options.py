@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from memlint.facts import TrainingRun, fixed
 from memlint.memory.result import Estimate
+from memlint.memory.sharding import sharding_of
+from memlint.source import Span
 from tests.memory.test_sharding import FULL, LAYER, LLAMA_2_7B, estimated, peak
 
 ZERO3 = FULL | {
@@ -96,3 +99,15 @@ def test_without_the_rate_limiter_gathers_pile_up() -> None:
     limited, free = (estimated(fsdp | {"parallel.limit_all_gathers": on}) for on in (True, False))
     assert free.allocated.expected == limited.allocated.expected
     assert free.reserved.expected - limited.reserved.expected >= 20 * 2 * LAYER
+
+
+def test_swifts_own_files_do_not_overlap() -> None:
+    """ms-swift 3602360a56 `swift/config/zero3.json`, `zero2.json`: `overlap_comm` is off; the bucket is left to HF (the square of the width)
+    at stage 3, 200 million elements below."""
+    run = TrainingRun("test", Span("test", 1), {"framework.name": fixed("ms_swift"), "parallel.gpus": fixed(4)})
+    third = sharding_of(run.with_values({"parallel.strategy": "zero3"}, "test"), 2)
+    assert (third.overlap, third.bucket_of_width) == (False, True)
+    second = sharding_of(run.with_values({"parallel.strategy": "zero2"}, "test"), 2)
+    assert (second.overlap, second.bucket_of_width, second.reduce_bucket) == (False, False, 200_000_000)
+    own = sharding_of(run.with_values({"parallel.strategy": "zero3", "parallel.overlap_comm": True}, "test"), 2)
+    assert (own.overlap, own.bucket_of_width, own.reduce_bucket) == (True, False, 500_000_000)
