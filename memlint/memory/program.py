@@ -150,6 +150,10 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     if setup.padding_mask or (eager and model.causal and setup.stack.pads):
         m.mask = attention.make_mask(m, BYTE if setup.stack.boolean_masks and not eager else setup.weight_itemsize)
     old = len(m.held)
+    scored_first = setup.reference_copy and setup.sharding.strategy == "megatron"
+    if scored_first:
+        reference.scored(m, model, lambda: forward(m, setup, model, units))
+        ledger.enter("forward")
     waiting = [started(m, setup, model, units) for _ in range(setup.under_way - 1)]
     hidden = forward(m, setup, model, units)
     m.mask = None
@@ -158,7 +162,7 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     del hidden
     m.named.clear()
     cache.drop(m)
-    if setup.reference_copy:
+    if setup.reference_copy and not scored_first:
         reference.scored(m, model, lambda: forward(m, setup, model, units))
     if setup.sharding.strategy == "dp":
         gathered_outputs(m, setup, model)

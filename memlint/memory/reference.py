@@ -1,7 +1,8 @@
 """The frozen second model of preference and policy optimisation: its weights, and its forward pass beside the policy's graph.
 
 TRL 1.16 `trainer/dpo_trainer.py` (`concatenated_forward` of the policy, then `compute_ref_log_probs` without gradients) and
-`trainer/utils.py` (`selective_log_softmax`: row by row for half logits).
+`trainer/utils.py` (`selective_log_softmax`: row by row for half logits). On Megatron-Core ms-swift scores a step's samples with the
+reference first (1b184f296c `megatron/trainers/dpo_trainer.py`, `_replace_data_iterator`; `kto_trainer.py`, `forward_step`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def scored(m: Machine, model: Model, forward: Callable[[], Tensor]) -> None:
     enabled, m.tape.enabled = m.tape.enabled, False
     hidden = forward()
     m.ledger.enter("loss")
-    if model.head is not None:
+    if model.loss is not None:
+        model.loss(m, hidden)  # a loss of every position, of which the log-probabilities are the negative
+    elif model.head is not None:
         logits = model.head(m, hidden)
         m.transient(logits.numel // max(1, m.batch), logits.itemsize)
         del logits

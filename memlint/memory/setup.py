@@ -262,6 +262,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         loss_kernel=str(facts.get("loss.kernel", "triton_ce" if stack.framework in FUSED_CROSS_ENTROPY else "torch_ce")),
         loss_upcast=bool(
             facts.get("loss.upcast_fp32", _upcasts(architecture, stack) and facts.get("loss.kernel", "") not in UNCAST)
+            and not (objective in PAIRED and stack.framework in SCORED and not mixed)
         ),
         loss_chunk_tokens=int(facts.get("loss.chunk_tokens", 0) or 0),
         loss_chunks=int(facts.get("loss.num_chunks", 8 if logits == "chunked" else 0) or 0),
@@ -324,6 +325,11 @@ second, mismatched set for its KL term)."""
 PACKS_PAIRS = {"ms_swift", "ms-swift"}
 """Frameworks whose packed rows hold both sequences of a sample: their lengths are added up before packing (ms-swift 3602360a56
 `dataset/packing.py`, `create_packed_idx`)."""
+
+
+SCORED = {"trl", "axolotl", "ms_swift", "ms-swift"}
+"""Frameworks that take log-probabilities of preferred and rejected samples from the logits as they come (TRL 0.13 `dpo_trainer.py`,
+`log_softmax`; from 0.15 on `selective_log_softmax`, row by row for half ones; ms-swift 2900bbf4d3 `rlhf_trainer/dpo_trainer.py`)."""
 
 
 FUSED_CROSS_ENTROPY = {"llm-foundry"}

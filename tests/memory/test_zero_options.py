@@ -102,8 +102,8 @@ def test_without_the_rate_limiter_gathers_pile_up() -> None:
 
 
 def test_swifts_own_files_do_not_overlap() -> None:
-    """ms-swift 3602360a56 `swift/config/zero3.json`, `zero2.json`: `overlap_comm` is off; the bucket is left to HF (the square of the width)
-    at stage 3, 200 million elements below."""
+    """ms-swift 3602360a56 `swift/config/zero3.json`, `zero2.json`: `overlap_comm` is off; the bucket is left to HF (the square of the
+    width) at stage 3, 200 million elements below."""
     run = TrainingRun("test", Span("test", 1), {"framework.name": fixed("ms_swift"), "parallel.gpus": fixed(4)})
     third = sharding_of(run.with_values({"parallel.strategy": "zero3"}, "test"), 2)
     assert (third.overlap, third.bucket_of_width) == (False, True)
