@@ -51,6 +51,8 @@ def loss(settings: Settings) -> Facts:
     result: Facts = {}
     if kernels:
         result["kernels"] = fixed(kernels, plugins.origin[0].span if plugins is not None and plugins.origin else None)
+    if fuses_lora(settings):
+        result["kernels"] = default([*kernels, "lora"], f"{NOTE}: LoRA kernels are on unless a lora_*_kernel says otherwise")
     liger = settings.given("liger_fused_linear_cross_entropy")
     cut = settings.given("cut_cross_entropy")
     if "CutCrossEntropy" in loaded and plugins is not None and (cut is None or settings.on("cut_cross_entropy")):
@@ -67,6 +69,19 @@ def loss(settings: Settings) -> Facts:
         if settings.on("chunked_cross_entropy"):
             result["loss.num_chunks"] = derive(integer, chunks) if chunks else default(8, NOTE)
     return result
+
+
+def fuses_lora(settings: Settings) -> bool:
+    """Whether the LoRA kernels are switched on although nothing asks for them (`utils/schemas/config.py`,
+    `check_auto_enable_lora_kernels`): not in 8 bit, with remote code, in reinforcement learning, or under FSDP1."""
+    adapter = settings.given("adapter")
+    stated = settings.given("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel", "rl")
+    if adapter is None or adapter.value not in ("lora", "qlora") or stated is not None:
+        return False
+    fsdp, version = settings.given("fsdp_config", "fsdp"), settings.given("fsdp_version", "fsdp_config.fsdp_version")
+    first = fsdp is not None and (version is None or str(version.value) != "2")
+    eight = adapter.value == "lora" and settings.on("load_in_8bit")
+    return not (first or eight or settings.on("trust_remote_code"))
 
 
 def objective(settings: Settings) -> Facts:

@@ -24,6 +24,7 @@ class Pair(NamedTuple):
 
     a: Parameter
     b: Parameter
+    dropout: float = 0.0
 
 
 class Linear:

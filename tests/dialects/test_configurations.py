@@ -146,6 +146,24 @@ def test_axolotl_evaluates_with_data_and_a_rhythm(text: str, enabled: bool) -> N
     assert run_of(AXOLOTL + text).value("eval.enabled") is enabled
 
 
+@pytest.mark.parametrize(
+    ("text", "fused"),
+    [
+        ("", True),
+        ("lora_dropout: 0.05\n", True),
+        ("lora_mlp_kernel: false\n", False),
+        ("rl: dpo\n", False),
+        ("trust_remote_code: true\n", False),
+        ("fsdp_config: {fsdp_offload_params: true}\n", False),
+        ("fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n", True),
+    ],
+)
+def test_axolotl_switches_its_lora_kernels_on(text: str, fused: bool) -> None:
+    """`check_auto_enable_lora_kernels` of its schema."""
+    run = run_of(f"base_model: a/b\nadapter: qlora\nload_in_4bit: true\n{text}")
+    assert ("lora" in (run.value("kernels") or ())) == fused
+
+
 def test_axolotl_placeholders_are_unknown_and_nothing_is_refused_for_them() -> None:
     run = run_of("base_model: ${BASE_MODEL}\nmicro_batch_size: ${BS}\nload_in_4bit: ${Q}\ndeepspeed: ${DS}\nfsdp: ${FSDP}\n")
     assert not any(

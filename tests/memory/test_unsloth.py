@@ -42,9 +42,9 @@ def logits(estimate: Estimate) -> int:
     return next(instant.components["logits"] for instant in estimate.timeline if instant.phase == "loss")
 
 
-def per_layer(phase: str, **facts: object) -> float:
+def per_layer(phase: str, card: str = "T4", **facts: object) -> float:
     """Bytes per token that one more layer adds to what is allocated, its weights and optimizer states apart."""
-    deep, shallow = (estimated(**{"model.layers_override": layers, **facts}) for layers in (20, 10))
+    deep, shallow = (estimated(card, **{"model.layers_override": layers, **facts}) for layers in (20, 10))
     weights = peak(deep, "accumulated") - peak(shallow, "accumulated")
     return (peak(deep, phase) - peak(shallow, phase) - weights) / 10 / TOKENS
 
@@ -59,6 +59,14 @@ def test_the_fused_kernels_keep_their_inputs_and_gate_and_up() -> None:
 def test_dropout_on_the_adapter_keeps_layers_apart() -> None:
     # patch_peft_model leaves them alone: the down projection's input stays, and what dropout makes of every layer's input.
     assert per_layer("forward", **{"adapter.dropout": 0.05}) > 2 * (8 * 2048 + 3 * 5632)
+
+
+def test_axolotls_kernels_take_dropout() -> None:
+    # As above with keys and values of 256, which flash attention takes as they are; and of what dropout makes of three inputs 2 bytes,
+    # of its masks 1.
+    kept = 2 * (6 * 2048 + 2 * 256 + 2 * 5632) + 4 * (2 + 32) + 3 * 2048 * (2 + 1)
+    facts = {"framework.name": "axolotl", "model.attention": "flash_attention_2", "adapter.dropout": 0.05, "loss.logits": "fused"}
+    assert per_layer("forward", card="A100 80GB", **facts) == pytest.approx(kept, rel=0.003)
 
 
 def test_keys_and_values_are_returned_and_copied_to_float32_with_the_logits() -> None:

@@ -28,8 +28,8 @@ def lora(site: Site) -> Forward:
     a, b, bias = _pair(site)
     rank, p = a.shape[0] // site.copies, site.dropout("lora_dropout")
     packed = layer.quantised is not None and layer.quantised.method in BNB
-    if not p and bias is None and site.copies == 1:
-        layer.pair = Pair(a, b)
+    if bias is None and site.copies == 1 and (not p or site.builder.setup.stack.framework == "axolotl"):
+        layer.pair = Pair(a, b, p)
 
     def forward(m: Machine, x: Tensor) -> Tensor:
         result = base_to_add_to(m, layer, x)
