@@ -60,16 +60,13 @@ def divide(m: Machine, a: Tensor, b: Tensor) -> Tensor:
     need_a, need_b = a.node is not None, b.node is not None
 
     def rule(g: Tensor) -> Grads:
-        ga = reduced(m, m.new(g.numel, g.itemsize), na, ia) if need_a else None
         gb = None
         if need_b:
-            quotient = m.new(g.numel, g.itemsize)
-            quotient = m.new(g.numel, g.itemsize)
-            negated = m.new(g.numel, g.itemsize)
-            wide = m.new(g.numel, g.itemsize)
-            del quotient, negated
-            gb = reduced(m, wide, nb, ib)
-        return ga, gb
+            parts = [m.new(g.numel, g.itemsize) for _ in ("-grad", "a / b", "a / b / b")]
+            gb = m.new(g.numel, g.itemsize)
+            del parts
+        ga = reduced(m, m.new(g.numel, g.itemsize), na, ia) if need_a else None
+        return ga, reduced(m, gb, nb, ib) if gb is not None else None
 
     return m.tape.record(out, (a, b), rule, (b.storage, a.storage if need_b else None))
 

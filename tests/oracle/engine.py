@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.autograd.graph import get_gradient_edge
 
@@ -33,13 +34,24 @@ class Engine:
 
     def __init__(self) -> None:
         self._unpacked: list[_Saved] = []
+        self._checkpoints: list[tuple[Any, list[_Saved]]] = []
+        """Checkpointed regions under backward, and their inputs."""
         self._depth = 0
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Replace the engine (also for the backward that reentrant checkpointing starts within a node)."""
         backward, valid = torch.autograd.backward, torch.autograd._is_checkpoint_valid
-        task = torch._C._current_graph_task_id
+        task, inputs = torch._C._current_graph_task_id, torch.utils.checkpoint._CheckpointFrame.get_inputs
+
+        def keeping(frame: Any) -> list[Any]:
+            outer, self._unpacked = self._unpacked, []
+            given = inputs(frame)
+            self._checkpoints.append((frame, self._unpacked))
+            self._unpacked = outer
+            return given
+
+        torch.utils.checkpoint._CheckpointFrame.get_inputs = keeping
         torch.autograd.backward = self._backward
         torch.autograd._is_checkpoint_valid = lambda: True
         torch._C._current_graph_task_id = lambda: self._depth if self._depth else -1
@@ -49,6 +61,7 @@ class Engine:
         finally:
             torch.autograd.backward, torch.autograd._is_checkpoint_valid = backward, valid
             torch._C._current_graph_task_id = task
+            torch.utils.checkpoint._CheckpointFrame.get_inputs = inputs
 
     def _unpack(self, saved: _Saved) -> torch.Tensor:
         if saved.tensor is None:
@@ -68,18 +81,37 @@ class Engine:
         self._depth -= 1
 
     def call(self, node: Any, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """The gradients of a node's inputs, one for each of `node.next_functions`."""
+        """The gradients of a node's inputs, one for each of `node.next_functions`.
+
+        They have their shape and dtype before the node lets go of what it was given and of what it saved (`call_function`, then
+        `release_variables`).
+        """
         outer, self._unpacked = self._unpacked, []
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             result = _call_python(node, gradients)
         else:
             result = node(*gradients)
             result = [result] if isinstance(result, torch.Tensor) or result is None else list(result)
+        for i, (edge, slot) in enumerate(node.next_functions):
+            if edge is not None and result[i] is not None:
+                result[i] = _validated(result[i], edge._input_metadata[slot])
         gradients.clear()
         for saved in self._unpacked:
             saved.tensor = None
         self._unpacked = outer
+        self._end_checkpoints()
         return result
+
+    def _end_checkpoints(self) -> None:
+        """The inputs of a region that is recomputed live as long as a node of it still keeps something, whose hooks hold its frame."""
+        going, self._checkpoints = self._checkpoints, []
+        for frame, inputs in going:
+            holders = [reference() for reference in frame.weak_holders]
+            if any(holder is not None and any(holder.handles.values()) for holder in holders):
+                self._checkpoints.append((frame, inputs))
+                continue
+            for saved in inputs:
+                saved.tensor = None
 
 
 def _call_python(node: Any, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -135,25 +167,68 @@ class _Task:
         else:
             buffer[slot] = held + gradient
 
+    def _results(self, node: Any) -> list[torch.Tensor | None]:
+        """Run the node: the gradients for what it leads to."""
+        buffer = self.buffers.pop(id(node), [None])
+        if hasattr(node, "variable"):
+            _accumulate(node.variable, buffer)
+            return []
+        return self.engine.call(node, buffer)
+
     def run(self) -> None:
         while self.ready:
             node = heapq.heappop(self.ready)[2]
-            buffer = self.buffers.pop(id(node), [None])
-            if hasattr(node, "variable"):
-                _accumulate(node.variable, buffer)
-                continue
-            results = self.engine.call(node, buffer)
+            results = self._results(node)
             for i, (edge, slot) in enumerate(node.next_functions):
                 gradient, results[i] = results[i], None
                 if edge is None:
                     continue
                 if gradient is not None:
-                    gradient = _validated(gradient, edge._input_metadata[slot])
                     self._add(edge, slot, gradient)
                     del gradient
                 self.waiting[id(edge)] -= 1
                 if not self.waiting[id(edge)]:
                     self._push(edge)
+
+
+class _Captured(_Task):
+    """Takes the gradients of chosen edges instead of accumulating into leaves; adds out of place, as what is traced has to."""
+
+    def __init__(self, engine: Engine, roots: Sequence[Any], seeds: list[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+        self.edges = [get_gradient_edge(t) for t in inputs]
+        self.found: list[torch.Tensor | None] = [None] * len(inputs)
+        super().__init__(engine, [edge.node for edge in roots], [edge.output_nr for edge in roots], seeds)
+        self.leading = {id(edge.node) for edge in self.edges}
+        for node in sorted((n for n in self.nodes.values() if not hasattr(n, "variable")), key=lambda n: n._sequence_nr()):
+            if any(id(edge) in self.leading for edge, _ in node.next_functions):
+                self.leading.add(id(node))
+
+    def _add(self, node: Any, slot: int, gradient: torch.Tensor) -> None:
+        buffer = self.buffers.setdefault(id(node), [None] * max(1, len(node._input_metadata)))
+        held = buffer[slot]
+        buffer[slot] = gradient if held is None else held + gradient
+
+    def _results(self, node: Any) -> list[torch.Tensor | None]:
+        buffer = self.buffers.pop(id(node), [None])
+        for index, edge in enumerate(self.edges):
+            if edge.node is node:
+                self.found[index] = buffer[edge.output_nr]
+        leads = any(id(edge) in self.leading for edge, _ in node.next_functions)
+        if not leads or all(gradient is None for gradient in buffer):
+            return [None] * len(node.next_functions)
+        return self.engine.call(node, buffer)
+
+
+def gradients(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, allow_unused: bool = True, **_: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """What `torch.autograd.grad` returns (AOTAutograd traces its backward with it)."""
+    roots = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+    seeds = list(grad_outputs) if grad_outputs is not None else [torch.ones_like(root) for root in roots]
+    with torch.no_grad():
+        task = _Captured(Engine(), [get_gradient_edge(root) for root in roots], seeds, inputs)
+        task.run()
+    return tuple(task.found)
 
 
 def _sole_owner(tensor: torch.Tensor) -> bool:

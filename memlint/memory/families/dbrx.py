@@ -46,7 +46,6 @@ def attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
         del x
         q, k = parts.rope(m, q, k, rotary.tables[-1])
         mixed = attend(m, q, k, v, Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout))
-        del q, k, v
         return apply(m, out, mixed)
 
     return part

@@ -214,7 +214,6 @@ def _attention(
             m.mask = m.shared[0]
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
-        del q, k, v, kept
         return apply(m, out, mixed)
 
     return attention

@@ -246,7 +246,6 @@ def _block(
         if style.alibi or a.config.get("alibi"):
             position_bias = m.mask or m.new(m.batch * heads * m.sequence, x.itemsize)
         mixed = attend(m, q, k, v, shape, position_bias)
-        del q, k, v
         return ops.dropout(m, apply(m, out, mixed), drop(style.residual_dropout))
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:

@@ -57,7 +57,6 @@ def gated_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, i
         q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, head_major=True)
         mixed = attend(m, q, k, v, shape)
-        del q, k, v
         return apply(m, out, ops.mul(m, mixed, ops.unary(m, gate, keeps="output")))
 
     return attention
@@ -114,7 +113,6 @@ def delta_net(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
             core = delta_kernels.delta_rule(m, [q, k, v], decay, beta, v_heads, k_dim, v_dim)
             return apply(m, out, delta_kernels.gated_norm(m, core, z, norm, v_dim))
         core = delta_rule(m, [q, k, v], decay, beta, k_heads, v_heads, k_dim, v_dim)
-        del q, k, v, decay, beta
         core = _gated_norm(m, core, z, norm, v_dim)
         return apply(m, out, core)
 

@@ -224,7 +224,6 @@ def _block(b: Builder, a: Architecture, index: int, head_dim: int, rotated: int,
         mixed = ops.copy(m, attend(m, q, k, v, expanded))
         if prompt is not None:
             mixed = prompt(m, q, mixed)
-        del q, k, v
         return _adapted(m, proj, proj_pair, mixed)
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:

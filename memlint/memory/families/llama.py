@@ -205,6 +205,7 @@ def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: P
         if before_attention is not None:
             x = before_attention(m, x)
         x = ops.scattered(m, attention(m, ops.gathered(m, x)))
+        named = x if style.names_attention else None
         if after_attention is not None:
             x = after_attention(m, x)
         if style.scales_residual:
@@ -218,7 +219,9 @@ def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: P
             x = after_mlp(m, x)
         if style.scales_residual:
             x = ops.scale(m, x)
-        return ops.add(m, residual, x)
+        x = ops.add(m, residual, x)
+        del named
+        return x
 
     return parallel if shared else block
 

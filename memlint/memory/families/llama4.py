@@ -34,7 +34,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         raise NotUniform
     if text.config is not a.config and b.setup.media.images:
         raise NoPage(f"no memory page for the images of model type {a.model_type!r}")
-    model = decoder(b, text, layers, Style(), attention, feed_forward)
+    model = decoder(b, text, layers, Style(names_attention=True), attention, feed_forward)
     if text.config is not a.config and a.params:
         counted = sum(parameter.logical for parameter in b.parameters if parameter.kind != "adapter")
         if a.params > counted:
@@ -67,7 +67,6 @@ def attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
             q = ops.cast(m, ops.scale(m, ops.cast(m, q, FP32)), q.itemsize)
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout, float32_softmax=False)
         mixed = attend(m, q, k, v, shape)
-        del q, k, v
         return apply(m, out, mixed)
 
     return part
@@ -88,23 +87,25 @@ def feed_forward(b: Builder, a: Architecture, style: Style, index: int) -> Part:
     router = b.linear("router", hidden, count)
     shared = mlp_of(b, a, style, index, inner, "shared_expert")
 
-    def part(m: Machine, x: Tensor) -> Tensor:
-        tokens = x.numel // hidden
+    def route(m: Machine, x: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
         logits = apply(m, router, x)
         chosen = m.new(tokens * top_k, INT64)
         picked = ops.gather(m, logits, chosen, tokens * top_k)
         spread = _scattered(m, picked, chosen, tokens * count)
-        scores = ops.cast(m, ops.unary(m, ops.cast(m, spread, FP32), keeps="output"), x.itemsize)
-        del picked, spread
-        routed = ops.mul(m, ops.spread(m, x, count * x.numel), ops.copy(m, scores))
-        gate, up = ops.split(
-            m, ops.matmul(m, routed, stacked(m, both), count * tokens * 2 * inner), (count * tokens * inner,) * 2
-        )
-        routed = ops.mul(m, up, parts.activation(m, gate, act))
-        del gate, up
-        routed = ops.matmul(m, routed, stacked(m, down), count * x.numel)
+        return ops.cast(m, ops.unary(m, ops.cast(m, spread, FP32), keeps="output"), spread.itemsize), logits
+
+    def experts(m: Machine, x: Tensor) -> Tensor:
+        rows = x.numel // hidden
+        gate, up = ops.split(m, ops.matmul(m, x, stacked(m, both), rows * 2 * inner), (rows * inner, rows * inner))
+        return ops.matmul(m, ops.mul(m, up, parts.activation(m, gate, act)), stacked(m, down), x.numel)
+
+    def part(m: Machine, x: Tensor) -> Tensor:
+        scores, _held = route(m, x, x.numel // hidden)
+        routed_in = ops.spread(m, x, count * x.numel)
+        routed_in = ops.mul(m, routed_in, ops.copy(m, scores))
+        routed_out = experts(m, routed_in)
         out = shared(m, x)
-        added = ops.sum_groups(m, routed, x.numel)
+        added = ops.sum_groups(m, routed_out, x.numel)
         numel, itemsize = out.numel, out.itemsize
         return m.tape.record(Tensor(out.storage, numel, itemsize), (out, added), lambda g: (g, g))
 

@@ -25,6 +25,8 @@ class Style(NamedTuple):
     """The embedding module itself scales (Gemma, transformers 5)."""
     scales_residual: bool = False
     scales_logits: bool = False
+    names_attention: bool = False
+    """A name of its own holds the attention's result to the end of the block (Llama 4)."""
     rotates: bool = True
     """Positions enter by a rotary embedding; else not at all."""
     float_residual: bool = False

@@ -5,17 +5,16 @@ Read in transformers 5.24 `models/<type>/modeling_<type>.py` of deepseek_v2, dee
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.llama import Part, Rotary, norm_of
 from memlint.memory.families.llama_styles import Style
+from memlint.memory.families.sparse_attention import chooser_of
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, Storage, Tensor
+from memlint.memory.tensor import FP32, Tensor
 from memlint.models.architecture import Architecture
 
 
@@ -41,7 +40,7 @@ def latent_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, 
     kv_norm = norm_of(b, style, "kv_a_layernorm", latent)
     kv_out = b.linear("kv_b_proj", latent, heads * (nope + value))
     out = b.linear("o_proj", heads * value, hidden, bias)
-    chosen = indexer_of(b, a, index, rank)
+    choose = chooser_of(b, a, rotary, index, rank, _turn_interleaved)
     scales_query = a.model_type == "mistral4"
     turn = (
         turn_complex
@@ -53,20 +52,20 @@ def latent_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, 
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
-        q = apply(m, q_in, x) if q_in is not None else x
+        residual = apply(m, q_in, x) if q_in is not None else x
         if q_norm is not None:
-            q = q_norm(m, q)
-        q = apply(m, q_out, q)
+            residual = q_norm(m, residual)
+        q = apply(m, q_out, residual)
         q_pass, q_rot = ops.split(m, q, (rows * heads * nope, rows * heads * rope))
         compressed = apply(m, kv_in, x)
-        kv, k_rot = ops.split(m, compressed, (rows * latent, rows * rope))
-        kv = kv_norm(m, kv)
+        kv_pass, k_rot = ops.split(m, compressed, (rows * latent, rows * rope))
+        k_pass = kv_norm(m, kv_pass)
         cos, sin = rotary.tables[-1]
         q_rot, k_rot = turn(m, q_rot, cos, sin), turn(m, k_rot, cos, sin)
         q = ops.concat(m, (q_pass, q_rot))
         if scales_query:
             q = ops.scale(m, q)
-        kv = apply(m, kv_out, kv)
+        kv = apply(m, kv_out, k_pass)
         k_nope, v = ops.split(m, kv, (rows * heads * nope, rows * heads * value))
         k = _joined(m, k_nope, k_rot, rows * heads * head_dim)
         shape = Shape(
@@ -80,60 +79,14 @@ def latent_attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, 
             float(a.dropouts.get("attention_dropout", 0.0)),
             head_major=True,
         )
-        mask = m.mask
-        if chosen is not None:
-            m.mask = chosen(m)
+        mask, chosen = m.mask, (choose(m, x, residual) if choose is not None else ())
+        if chosen:
+            m.mask = chosen[0]
         mixed = attend(m, q, k, v, shape)
         m.mask = mask
-        del q, k, v, q_pass, q_rot, kv, k_rot, k_nope, compressed, mask
         return apply(m, out, mixed)
 
     return attention
-
-
-def indexer_of(b: Builder, a: Architecture, index: int, rank: int) -> Callable[[Machine], Tensor] | None:
-    """DeepSeek Sparse Attention: a scorer without gradients chooses keys, and each layer has a mask of what it did not choose.
-
-    Layers without a scorer of their own (GLM 5.2, `indexer_types`) make the mask from the last one's choice.
-    """
-    config = a.config
-    if a.model_type not in ("deepseek_v32", "glm_moe_dsa"):
-        return None
-    heads, width, hidden = int(config.get("index_n_heads") or 64), int(config.get("index_head_dim") or 128), a.hidden_size or 0
-    kinds = config.get("indexer_types") or ()
-    every, offset = int(config.get("index_topk_freq") or 1), int(config.get("index_skip_topk_offset") or 2)
-    own = kinds[index] == "full" if index < len(kinds) else max(index - offset + 1, 0) % every == 0
-    if own:
-        frozen, b.frozen = b.frozen, True
-        b.linear("wq_b", rank, heads * width)
-        b.linear("wk", hidden, width)
-        b.norm("k_norm", width)
-        b.vector("k_norm.bias", width)
-        b.linear("weights_proj", hidden, heads)
-        b.frozen = frozen
-
-    shares, checkpointed = a.model_type == "glm_moe_dsa", b.setup.checkpointing != "none"
-    top = int(config.get("index_topk") or 2048)
-
-    def mask(m: Machine) -> Tensor:
-        rows = m.batch * m.sequence * m.sequence
-        if checkpointed:  # arguments and results of a checkpointed layer live on: the causal mask, the choice for the next layers
-            _hold(m, -1, rows // (m.batch if m.mask is None else 1))
-            if shares and index < b.setup.layers - 1:
-                _hold(m, index, m.batch * m.sequence * min(top, m.sequence) * 4)
-        if own:
-            scores = m.new(heads * rows, FP32)
-            m.transient(heads * rows, FP32)
-            del scores
-        return m.new(rows, BYTE if m.attention == "sdpa" else m.mask.itemsize if m.mask is not None else b.setup.weight_itemsize)
-
-    return mask
-
-
-def _hold(m: Machine, layer: int, nbytes: int) -> None:
-    """Keep so many bytes until the step's backward is through, once for each layer."""
-    if all(held != layer for held, _ in m.held):
-        m.held.append((layer, Storage(m.ledger, nbytes)))
 
 
 def _turn_interleaved(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ def rms_norm(m: Machine, x: Tensor, weight: Parameter | None, width: int) -> Ten
     dtype = x.itemsize
     x = ops.cast(m, x, FP32)
     x = ops.mul(m, x, ops.rms_statistics(m, x, width))
-    x = ops.cast(m, x, dtype)
-    return ops.mul(m, weight, x) if weight is not None else x
+    narrow = ops.cast(m, x, dtype)
+    return ops.mul(m, weight, narrow) if weight is not None else narrow
 
 
 def rms_norm_promoted(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
@@ -51,7 +51,7 @@ def fused_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
         grad = m.new(numel, itemsize) if need_w else g
         return grad, m.new(width, wsize) if need_w else None
 
-    return m.tape.record(out, (x, weight), rule, (x.storage, rstd))
+    return m.tape.record(out, (x, weight), rule, (x.storage, rstd), kernel=True)
 
 
 def layer_norm(m: Machine, x: Tensor, weight: Parameter | None, bias: Parameter | None, width: int) -> Tensor:
@@ -73,12 +73,14 @@ def rotary_tables(m: Machine, head_dim: int, itemsize: int, own: bool = False) -
 def rotate(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`x * cos + rotate_half(x) * sin`."""
     left = ops.mul(m, x, cos)
-    first, second = ops.narrow(m, x, x.numel // 2), ops.narrow(m, x, x.numel - x.numel // 2)
-    turned = ops.concat(m, (ops.scale(m, second), first))
-    del first, second
-    right = ops.mul(m, turned, sin)
-    del turned
+    right = ops.mul(m, rotate_half(m, x), sin)
     return ops.add(m, left, right)
+
+
+def rotate_half(m: Machine, x: Tensor) -> Tensor:
+    """`cat((-x2, x1))`."""
+    first, second = ops.narrow(m, x, x.numel // 2), ops.narrow(m, x, x.numel - x.numel // 2)
+    return ops.concat(m, (ops.scale(m, second), first))
 
 
 def rope(m: Machine, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor], share: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -164,19 +166,16 @@ def gated_mlp(m: Machine, x: Tensor, gate: Linear, up: Linear, down: Linear, act
 
 
 def fused_swiglu(m: Machine, gate: Tensor, up: Tensor) -> Tensor:
-    """A Triton SwiGLU (Liger `ops/swiglu.py`, Unsloth `kernels/swiglu.py`): keeps gate and up, and writes their gradients into them;
-    compiled code, which keeps the same, makes new ones."""
+    """A Triton SwiGLU (Liger `ops/swiglu.py`, Unsloth `kernels/swiglu.py`): keeps gate and up, and writes their gradients into them."""
     out = m.new(gate.numel, gate.itemsize)
     numel, itemsize = gate.numel, gate.itemsize
     kept = [gate.storage, up.storage]
 
     def rule(g: Tensor) -> Grads:
-        if m.compiled:
-            return m.new(numel, itemsize), m.new(numel, itemsize)
         right, left = Tensor(kept.pop(), numel, itemsize), Tensor(kept.pop(), numel, itemsize)
         return left, right
 
-    return m.tape.record(out, (gate, up), rule, (gate.storage, up.storage))
+    return m.tape.record(out, (gate, up), rule, (gate.storage, up.storage), kernel=True)
 
 
 def mlp(m: Machine, x: Tensor, up: Linear, down: Linear, act: str) -> Tensor:
