@@ -7,7 +7,7 @@ from collections.abc import Callable
 from memlint.memory import ops
 from memlint.memory.autograd import View
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import Grads, Parameter, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, HALF, Grads, Parameter, Storage, Tensor
 from memlint.typed import NamedTuple
 
 
@@ -125,11 +125,39 @@ def product(m: Machine, x: Tensor, weight: Tensor, bias: Tensor | None, fin: int
         return gx, gw, gb
 
     saved = (x.storage if need_w else None, w.storage if need_x and not isinstance(w, Parameter) else None)
-    return m.tape.record(out, (x, w, b), rule, saved)
+    return m.tape.record(out, (x, w, b), rule, saved, kernel=True)
+
+
+def _int8(m: Machine, layer: Linear, x: Tensor) -> Tensor:
+    """LLM.int8 (bitsandbytes 0.41 to 0.49.1 `autograd/_functions.py`, `MatMul8bitLt`): rows of the input in int8, products in int32, the
+    weight unpacked in backward only, in the input's dtype. The input is an attribute of the graph's node (`ctx.tensors`): it lives as
+    long as the loss does, and checkpointing does not see it. Columns with outliers, which are few, are not counted."""
+    if m.has_graph and (x.node is not None or not m.tape.enabled):
+        m.held.append((layer.weight.layer, x.storage))
+    rows, numel, itemsize, weights = x.numel // layer.fin, x.numel, x.itemsize, layer.weight.logical
+    half = m.new(0 if m.float16 and itemsize == HALF else numel, HALF)  # what is quantised is float16
+    codes = m.new(numel, BYTE)
+    del half
+    wide = m.new(rows * layer.fout, FP32)
+    out = m.new(rows * layer.fout, itemsize)
+    del codes, wide
+    need_x = x.node is not None
+
+    def rule(g: Tensor) -> Grads:
+        if not need_x:
+            return (None,)
+        weight = m.new(weights, itemsize)
+        grad = m.new(numel, itemsize)
+        del weight
+        return (grad,)
+
+    return m.tape.record(out, (x,), rule)
 
 
 def _quantised(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Tensor:
     """A packed linear: unpack, multiply, drop the unpacked weight; again in backward (bitsandbytes 0.43, `MatMul4Bit`)."""
+    if quantised.method == "bnb_8bit":
+        return _int8(m, layer, x)
     back = x.itemsize
     x = ops.cast(m, x, quantised.compute)
     if m.keeps_quantised_inputs and m.has_graph and quantised.method == "bnb_4bit":

@@ -106,7 +106,8 @@ def held_over(m: Machine, setup: Setup) -> bool:
     batches follow one another (the scripts that put the one longest sample first never show that)."""
     stack = setup.stack
     lengthy = stack.keeps_loss and not stack.longest_first and setup.optimizer != "none"
-    return m.keeps_quantised_inputs and setup.quantization == "bnb_4bit" and lengthy
+    keeps = setup.quantization == "bnb_8bit" or (setup.quantization == "bnb_4bit" and m.keeps_quantised_inputs)
+    return keeps and lengthy
 
 
 def machine_for(setup: Setup, architecture: Architecture) -> Machine:

@@ -1,0 +1,39 @@
+"""LLM.int8: what bitsandbytes makes and keeps around a packed layer (0.49.1 `autograd/_functions.py`, `MatMul8bitLt`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from memlint.facts import TrainingRun, fixed
+from memlint.memory.estimate import estimate
+from memlint.models import lookup
+from memlint.source import Span
+
+TOKENS = 1024
+
+
+def per_layer(**facts: object) -> float:
+    """Bytes per token that one more layer of Llama 7B (hidden 4096, feed-forward 11008) adds to the peak of forward, weights apart."""
+    peaks = []
+    for layers in (20, 10):
+        run = {
+            "model.id": "huggyllama/llama-7b", "model.dtype": "float16", "precision": "fp16-true", "quantization.method": "bnb_8bit",
+            "adapter.method": "lora", "adapter.r": 8, "adapter.target_modules": ["q_proj", "v_proj"], "adapter.dtype": "float16",
+            "batch.micro_batch_size": 1, "batch.sequence_length": TOKENS, "batch.gradient_accumulation_steps": 4,
+            "optimizer.name": "adamw_torch", "checkpointing.enabled": True, "model.layers_override": layers, **facts,
+        }  # fmt: skip
+        found = lookup(str(run["model.id"]))
+        assert found.architecture is not None
+        known = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()})
+        timeline = {i.phase: i.peak_bytes for i in estimate(known, found.architecture, None).timeline}
+        peaks.append(timeline["forward"] - timeline["accumulated"])
+    return (peaks[0] - peaks[1]) / 10 / TOKENS
+
+
+def test_reentrant_checkpointing_has_no_graph_that_could_keep_inputs() -> None:
+    assert per_layer(**{"checkpointing.use_reentrant": True}) == pytest.approx(2 * 4096, rel=0.01)
+
+
+def test_non_reentrant_checkpointing_does_not_see_the_inputs_of_packed_layers() -> None:
+    # `ctx.tensors` of the first forward pass: one input for q, k and v, one each for o, for gate and up, for down.
+    assert per_layer(**{"checkpointing.use_reentrant": False}) == pytest.approx(2 * (4096 + 3 * 4096 + 11_008), rel=0.01)
