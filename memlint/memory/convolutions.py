@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memlint.memory.machine import Machine
 from memlint.memory.ops import autocast
-from memlint.memory.tensor import FP32, Grads, Parameter, Storage, Tensor
+from memlint.memory.tensor import FP32, INT64, Grads, Parameter, Storage, Tensor
 
 
 def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tensor:
@@ -44,3 +44,25 @@ def weight_norm(m: Machine, direction: Tensor, lengths: Tensor) -> Tensor:
     norms = Storage(m.ledger, lengths.numel * FP32)
     nv, ng, itemsize = direction.numel, lengths.numel, direction.itemsize
     return m.tape.record(out, (direction, lengths), lambda g: (m.new(nv, itemsize), m.new(ng, itemsize)), (norms,))
+
+
+def batch_norm(m: Machine, x: Tensor, weight: Parameter, bias: Parameter, width: int) -> Tensor:
+    """`F.batch_norm` in training: keeps its input and two float32 numbers for each channel; autocast leaves it in the input's dtype."""
+    out = m.new(x.numel, x.itemsize)
+    mean, scale = Storage(m.ledger, width * FP32), Storage(m.ledger, width * FP32)
+    numel, itemsize, wsize = x.numel, x.itemsize, weight.itemsize
+    need = tuple(t.node is not None for t in (x, weight, bias))
+
+    def rule(g: Tensor) -> Grads:
+        grad = m.new(numel, itemsize) if need[0] else None
+        return grad, m.new(width, wsize) if need[1] else None, m.new(width, wsize) if need[2] else None
+
+    return m.tape.record(out, (x, weight, bias), rule, (x.storage, mean, scale))
+
+
+def max_pool(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """`F.max_pool2d`: keeps its input and where in it each maximum is."""
+    out = m.new(numel, x.itemsize)
+    places = Storage(m.ledger, numel * INT64)
+    full, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),), (x.storage, places))

@@ -53,7 +53,8 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
         )
     if not setup.adapter and ("trainable.modules" in run.facts or "trainable.layers" in run.facts):
         found.append(Effect("a part of the model is frozen; the bounds are a trained head and all of it", (0.0, 0.0), (0.0, 0.0)))
-    if run.value("batch.sequence_length_is_cap") or run.value("batch.sequence_length") is None:
+    lengthless = run.value("batch.sequence_length") is None and setup.objective != "image_classification"
+    if run.value("batch.sequence_length_is_cap") or lengthless:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:
         found.append(Effect("torch.compile fuses saved activations away; its choices are approximated", (0.08, 0.08), (0.1, 0.1)))

@@ -63,6 +63,13 @@ def add(m: Machine, a: Tensor, b: Tensor) -> Tensor:
     return m.tape.record(out, (a, b), rule)
 
 
+def add_in_place(m: Machine, a: Tensor, b: Tensor) -> Tensor:
+    """`a += b`: no new tensor."""
+    out = Tensor(a.storage, a.numel, a.itemsize, a.node, a.index)
+    need_a, need_b = a.node is not None, b.node is not None
+    return m.tape.record(out, (a, b), lambda g: (alias(g) if need_a else None, alias(g) if need_b else None))
+
+
 def gathered(m: Machine, x: Tensor) -> Tensor:
     """All positions of a residual stream that is divided over the tensor-parallel ranks; backward scatters."""
     return resized(m, x, x.numel * m.split)
@@ -156,6 +163,13 @@ def power(m: Machine, x: Tensor) -> Tensor:
         return (grad,)
 
     return m.tape.record(out, (x,), rule, (x.storage,))
+
+
+def vector_norm(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """`torch.linalg.vector_norm(x, 2, dim)`: keeps x and its result, which is float32 under autocast."""
+    out = m.new(numel, FP32 if m.autocast else x.itemsize)
+    full, itemsize = x.numel, x.itemsize
+    return m.tape.record(out, (x,), lambda g: (m.new(full, itemsize),), (x.storage, out.storage))
 
 
 def mean_last(m: Machine, x: Tensor, width: int) -> Tensor:

@@ -297,7 +297,8 @@ def _depth(architecture: Architecture, objective: str) -> int:
     vision = architecture.config.get("vision_config")
     if objective == "image_classification" and isinstance(vision, Mapping):
         return int(vision.get("num_hidden_layers") or 0)
-    return architecture.layers or 0
+    depths = architecture.config.get("depths")
+    return architecture.layers or (sum(depths) if isinstance(depths, (list, tuple)) else 0)
 
 
 MICRO_BATCHES = ("batch.gradient_accumulation_steps", "parallel.pipeline_micro_batches")
@@ -305,6 +306,8 @@ MICRO_BATCHES = ("batch.gradient_accumulation_steps", "parallel.pipeline_micro_b
 
 def _patches(architecture: Architecture, media: Media) -> int | None:
     """Tokens of one image in an image model."""
+    if architecture.heads is None and architecture.config.get("depths"):
+        return 1  # a convolutional network has positions, but no tokens
     size, patch = media.image_size or architecture.config.get("image_size"), architecture.config.get("patch_size")
     return (int(size) // int(patch)) ** 2 + 1 if isinstance(size, int) and isinstance(patch, int) and patch else None
 

@@ -45,6 +45,7 @@ PEAKS: dict[str, float] = {
     "gemma4_text": 0.017,
     "esm": 0.011,
     "llava_onevision": 0.012,
+    "convnextv2": 0.026,
 }
 """The largest relative error of a peak of forward or backward where it is above 1 %: it may only shrink."""
 
@@ -115,6 +116,8 @@ def media_facts(entry: dict[str, Any]) -> dict[str, Any]:
     if entry["head"] == "image_text_to_text":
         facts |= {"objective": "causal_lm", "batch.images": 1, "batch.image_size": entry.get("image_size", 0)}
         facts |= {"batch.image_tiles": entry["tiles"]} if "tiles" in entry else {}
+    if entry["head"] == "image_classification" and "image_size" in entry:
+        facts |= {"batch.image_size": entry["image_size"]}
     if entry.get("frozen"):
         facts |= {
             "vision.trainable": False,

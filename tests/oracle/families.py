@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .bases import LATENT, LLAMA, MOE
 from .family import VOCAB, Family
+from .image_families import IMAGES
 from .media_families import MEDIA
 from .text_families import TEXT
 from .vision_language_families import VISION_LANGUAGE
@@ -258,5 +259,6 @@ FAMILIES: tuple[Family, ...] = (
     *TEXT,
     *MEDIA,
     *VISION_LANGUAGE,
+    *IMAGES,
 )
 BY_NAME = {family.name: family for family in FAMILIES}

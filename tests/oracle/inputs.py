@@ -55,7 +55,8 @@ def _pixels(config: Any, regime: Regime, images: int) -> torch.Tensor:
 
 
 def _image(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
-    pixels = _pixels(family.config.get("vision_config", family.config), regime, batch)
+    config = family.config.get("vision_config", family.config)
+    pixels = _pixels(config if "image_size" in config else {"image_size": family.image_size}, regime, batch)
     return {"pixel_values": pixels, "labels": torch.zeros(batch, dtype=torch.long)}
 
 

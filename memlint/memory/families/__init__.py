@@ -41,6 +41,7 @@ TYPES = {
     "hybrid": "mamba falcon_mamba mamba2 falcon_h1 jamba nemotron_h granitemoehybrid bamba lfm2",
     "dit": "flux2_transformer cogvideox_transformer3d",
     "image_classification": "vit deit dinov2 beit",
+    "convnet": "resnet convnext convnextv2",
     "dual_encoder": "clip siglip",
     "speech": "wav2vec2 hubert",
     "t5": "t5 mt5 umt5",
