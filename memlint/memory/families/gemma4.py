@@ -208,6 +208,7 @@ def _attention(
             step.kept[sliding] = (k, v)
             if m.tape.recomputes:
                 step.graphs[sliding] = kept_for(k) + kept_for(v)
+                step.kept[sliding] = (Tensor(k.storage, k.numel, k.itemsize), Tensor(v.storage, v.numel, v.itemsize))
         shape = Shape(m.batch, m.sequence, m.sequence, heads, kv_heads, head_dim, head_dim, dropout)
         kept = m.mask
         if sliding and window:
