@@ -68,9 +68,10 @@ def attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tens
 
 
 def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
-    if m.attention == "eager" or shape.softcap or shape.sinks is not None:
+    flashes = m.attention.startswith("flash")
+    if m.attention == "eager" or (shape.softcap and not flashes) or shape.sinks is not None:
         return eager(m, q, k, v, shape, bias)
-    if m.attention.startswith("flash") or m.attention == "xformers":
+    if flashes or m.attention == "xformers":
         if m.repeats_kv:
             k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
             shape = _expanded(shape)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from memlint.later import later
 from memlint.memory import cache, ops
 from memlint.memory.families.model import Model
-from memlint.memory.linear import Linear, product
+from memlint.memory.linear import Linear, apply, product
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
 from memlint.memory.tensor import FP32, Grads, Storage, Tensor
@@ -47,6 +47,8 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
         return _chunked_head(m, setup, model, hidden)
     if setup.logits == "chunked":
         return [_recomputed_chunks(m, setup, model, hidden)]
+    if setup.loss_kernel == "unsloth_ce":  # it caps and scales the logits itself (`kernels/cross_entropy_loss.py`, July 2024 on)
+        return _full(m, setup, model, apply(m, model.head_linear, hidden))
     # The forward frame of the model holds the hidden states until the loss is there, but not the logits.
     return _full(m, setup, model, _returned(m, setup, model.head(m, hidden)))
 
