@@ -125,7 +125,7 @@ def product(m: Machine, x: Tensor, weight: Tensor, bias: Tensor | None, fin: int
         return gx, gw, gb
 
     saved = (x.storage if need_w else None, w.storage if need_x and not isinstance(w, Parameter) else None)
-    return m.tape.record(out, (x, w, b), rule, saved, kernel=True)
+    return m.tape.record(out, (x, w, b), rule, saved)
 
 
 def _int8(m: Machine, layer: Linear, x: Tensor) -> Tensor:
