@@ -75,7 +75,7 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
                 (0.05, 0.1),
             )
         )
-    if run.value("model.vision_config"):
+    if run.value("model.vision_config") or (setup.sharding.strategy == "megatron" and "vision_config" in architecture.config):
         found.append(Effect("the vision tower's activations are not modelled", (0.0, 0.15), (0.0, 0.15)))
     if run.value("compile.executor"):
         found.append(Effect("a compiler that fuses and recomputes on its own terms", (0.25, 0.1), (0.25, 0.1)))

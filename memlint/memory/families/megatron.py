@@ -15,6 +15,7 @@ from memlint.memory.families.megatron_delta import delta_net, is_linear
 from memlint.memory.families.megatron_experts import experts, routed
 from memlint.memory.families.megatron_loss import over_logits
 from memlint.memory.families.megatron_parts import activated, linear, linear_of, norm, number, swiglu
+from memlint.memory.families.megatron_vision import add_tower, tower_weights
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision_language import text_of
 from memlint.memory.loss import POOLED
@@ -36,7 +37,9 @@ hybrid models, which is built as grouped attention, stay below."""
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The blocks of one pipeline stage; the embedding on the first, the head on the last."""
-    a = text_of(a)._replace(params=a.params) if "text_config" in a.config else a
+    seen = tower_weights(b, a)
+    if "text_config" in a.config:
+        a = text_of(a)._replace(params=a.params - seen if a.params else None)
     if not (a.heads and a.hidden_size and a.layers) or any(
         key.startswith("mamba") for key in a.config if key != "mamba_ssm_dtype"
     ):
@@ -47,6 +50,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     vocabulary = -(-setup.vocabulary // split)
     tokens = _stream(b)
     b.enter_layer(-1)
+    add_tower(b, seen)
     table = b.parameter("word_embeddings", "embedding", (vocabulary, hidden)) if first or setup.tied else None
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
