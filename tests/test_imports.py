@@ -27,7 +27,7 @@ BANNED = {
 
 UNUSED = {
     "memlint.fixes", "memlint.cli.help", "memlint.cli.fix", "memlint.rules.page", "memlint.rules.grammar", "memlint.rules.kinds",
-    "memlint.rules.team", "memlint.report.json", "memlint.memory.expandable", "memlint.memory.evaluation",
+    "memlint.rules.team", "memlint.report.json", "memlint.memory.evaluation",
     "memlint.memory.reference",
 }  # fmt: skip
 """Of memlint's own modules: what no plain check needs."""

@@ -5,25 +5,29 @@ Rules of torch 2.13 `c10/cuda/CUDACachingAllocator.cpp` and `c10/core/AllocatorC
 fits is taken (ties: lowest address), and split when more than 1 MiB would remain; freed neighbours coalesce; before running out
 of memory, every segment that is wholly free is returned to the driver and the request is tried again. Blocks of another stream
 (all-gathers, reductions) come from that stream's own segments.
+
+With `expandable_segments:True` (there `ExpandableSegment`, `try_allocate_expandable_block`) each stream has one segment, whose free end
+grows by pages. Under pressure the pages of any free block are unmapped and mapped again elsewhere (`release_cached_blocks`,
+`unmap_block`), so a step completes as soon as what is allocated fits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from itertools import accumulate, pairwise
+from collections.abc import Mapping
 
-from memlint.memory.tensor import COMPUTE, GATHER
-from memlint.memory.timeline import Events
+from memlint.memory.events import SMALL, Events
+from memlint.memory.tensor import COMPUTE, GATHER, REDUCE
 from memlint.typed import NamedTuple
 
 MIB = 1 << 20
-SMALL = MIB
-"""Requests up to this size come from the small pool."""
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 LARGE_REQUEST = 10 * MIB
 ROUND = 2 * MIB
+PAGE = 20 * MIB
+"""Of an expandable segment."""
 
 
 class DoesNotComplete(Exception):
@@ -31,7 +35,7 @@ class DoesNotComplete(Exception):
 
 
 class Replay(NamedTuple):
-    """What a replay reached. `slack` are the unsplit tails of the large blocks at their peak, which `torch.cuda.max_memory_allocated`
+    """What a replay reached. `slack` are the unsplit tails of the large blocks at the peak, which `torch.cuda.max_memory_allocated`
     counts as allocated."""
 
     slack: int
@@ -39,14 +43,17 @@ class Replay(NamedTuple):
 
 
 class _Block:
-    """Without a constructor: a replay makes thousands, and calling one takes as long as all the rest of a split."""
+    """Without a constructor: a replay makes thousands, and calling one takes as long as all the rest of a split.
 
-    __slots__ = ("address", "free", "next", "previous", "size")
+    `key` is its place among the free blocks, 0 while it is not free.
+    """
+
+    __slots__ = ("address", "key", "next", "previous", "size")
     address: int
+    key: int
     size: int
-    free: bool
-    previous: _Block | None
-    next: _Block | None
+    previous: _Block
+    next: _Block
 
 
 ADDRESS = 48
@@ -54,133 +61,169 @@ ADDRESS = 48
 ADDRESSES = (1 << ADDRESS) - 1
 
 
+class _Pool:
+    """What one stream has. `edge` lies on either side of its segments, and is never free: the last block of a segment precedes it."""
+
+    __slots__ = ("edge", "end", "free", "lost")
+
+    def __init__(self, begin: int) -> None:
+        self.free: list[int] = []
+        self.end = begin
+        self.lost = 0
+        """What is mapped and used no more."""
+        self.edge = _Block()
+        self.edge.key = 0
+        self.edge.previous = self.edge
+
+    def segment(self, size: int) -> _Block:
+        """A new segment, beyond a gap: segments never coalesce."""
+        self.end += 1
+        self.edge.previous = self.edge
+        return self._block(size)
+
+    def lacking(self, size: int) -> int:
+        """By how much the only segment has to grow for a request: pages, beyond its free end."""
+        last = self.edge.previous
+        return -(-(size - last.size if last.key else size) // PAGE) * PAGE
+
+    def extension(self, size: int) -> _Block:
+        """The last block, so much larger, when it is free; else a new one behind it."""
+        last = self.edge.previous
+        if not last.key:
+            return self._block(size)
+        del self.free[bisect_left(self.free, last.key)]
+        last.size += size
+        self.end += size
+        return last
+
+    def _block(self, size: int) -> _Block:
+        block = _Block()
+        block.address, block.size = self.end, size
+        block.previous, block.next = self.edge.previous, self.edge
+        block.previous.next = self.edge.previous = block
+        self.end += size
+        return block
+
+    def release(self, at: Mapping[int, _Block]) -> int:
+        """Return every wholly free segment to the driver; the bytes that were returned."""
+        kept: list[int] = []
+        returned = 0
+        for key in self.free:
+            block = at[key & ADDRESSES]
+            if block.previous is block.next:
+                returned += block.size
+            else:
+                kept.append(key)
+        self.free[:] = kept
+        return returned
+
+    def unmap(self, at: Mapping[int, _Block]) -> int:
+        """Unmap the pages of all free blocks; the bytes that were unmapped. What is mapped in their place later lies behind the rest here;
+        it is as much."""
+        unmapped = 0
+        for key in self.free:
+            block = at[key & ADDRESSES]
+            block.key = 0
+            unmapped += block.size // PAGE * PAGE
+            self.lost += block.size % PAGE
+        self.free.clear()
+        return unmapped
+
+
 def replay(events: Events, capacity: int | None = None, expandable: bool = False) -> Replay:
     """Run loading, a first step (optimizer states appear at its end) and a second, steady step.
 
-    A program that recorded a first step of its own has it before the states.
-
-    Small requests are counted, not placed: together they are below 0.1 % of a step. Raises `DoesNotComplete` when `capacity`
-    bytes do not suffice.
+    A program that recorded a first step of its own has it before the states. Raises `DoesNotComplete` when `capacity` bytes do not
+    suffice.
     """
-    loading, states, steady = cut(events)
-    small = -(-small_bytes(events) // SMALL_SEGMENT) * SMALL_SEGMENT
+    small = -(-events.small // SMALL_SEGMENT) * SMALL_SEGMENT
     limit = None if capacity is None else capacity - small
     sizes, streams = events.sizes, events.streams
-    pools: tuple[list[int], ...] = ([], [], [])
-    cached, stream = pools[COMPUTE], COMPUTE
+    pools = [_Pool(stream << ADDRESS - 2) for stream in (COMPUTE, GATHER, REDUCE)]
+    pool = pools[COMPUTE]
+    free, stream = pool.free, COMPUTE
     at: dict[int, _Block] = {}
-    """The free blocks, by address."""
-    live = [_Block()] * len(sizes)
+    """Each block that ever began at an address: it is used again when the next one begins there."""
+    live = [pool.edge] * len(sizes)
     waiting: deque[_Block] = deque()
-    reserved = allocated = wanted = peak_reserved = peak_allocated = slack = next_address = 0
-    steps = (loading, states, steady) if events.has_first else (loading, steady, states, steady)
-    for step in steps:
+    lag = 0 if expandable else events.lag
+    reserved = peak = slack = 0
+    rising, falling = events.step[: events.top], events.step[events.top :]
+    for step in (events.loading, [] if events.has_first else events.step, events.states, rising, falling):
         for event in step:
             if event > 0:
                 size = sizes[event]
                 if streams:
-                    cached = pools[streams.get(event, COMPUTE)]
-                position = bisect_left(cached, size << ADDRESS)
-                if position < len(cached):
-                    block = at.pop(cached.pop(position) & ADDRESSES)
+                    pool = pools[streams.get(event, COMPUTE)]
+                    free = pool.free
+                position = bisect_left(free, size << ADDRESS)
+                if position < len(free):
+                    block = at[free.pop(position) & ADDRESSES]
                 else:
-                    segment = LARGE_SEGMENT if size < LARGE_REQUEST and not expandable else -(-size // ROUND) * ROUND
-                    if limit is not None and reserved + segment > limit:
-                        reserved -= sum(_release(pool, at) for pool in pools)
-                        if reserved + segment > limit:
+                    more = pool.lacking(size) if expandable else _segment(size)
+                    if limit is not None and reserved + more > limit:
+                        reserved -= sum(pool.release(at) for pool in pools)
+                        if reserved + more > limit:
                             raise DoesNotComplete
-                    reserved += segment
-                    if reserved > peak_reserved:
-                        peak_reserved = reserved
-                    block = _Block()
-                    block.address, block.size = next_address, segment
-                    block.previous = block.next = None
-                    next_address += segment + 1  # a gap: segments never coalesce
+                    reserved += more
+                    peak = max(peak, reserved)
+                    block = pool.extension(more) if expandable else pool.segment(more)
+                    at[block.address] = block
                 rest = block.size - size
                 if rest > SMALL:
-                    tail = _Block()
-                    address = tail.address = block.address + size
+                    address = block.address + size
+                    tail = at.get(address)
+                    if tail is None:
+                        tail = at[address] = _Block()
+                        tail.address = address
                     following = tail.next = block.next
-                    tail.size, tail.previous, tail.free = rest, block, True
-                    if following is not None:
-                        following.previous = tail
-                    block.next = at[address] = tail
+                    following.previous = tail
+                    tail.previous = block
+                    block.next = tail
                     block.size = size
-                    insort(cached, rest << ADDRESS | address)
-                block.free = False
-                allocated += block.size
-                wanted += size
-                if allocated > peak_allocated:
-                    peak_allocated = allocated
-                    slack = allocated - wanted
+                    tail.size = rest
+                    tail.key = key = rest << ADDRESS | address
+                    insort(free, key)
+                block.key = 0
                 live[event] = block
             else:
                 block = live[-event]
-                allocated -= block.size
-                wanted -= sizes[-event]
                 if streams:
                     stream = streams.get(-event, COMPUTE)
-                    cached = pools[stream]
-                if stream == GATHER:
-                    waiting.append(block)
-                    if len(waiting) <= events.lag:
-                        continue
-                    block = waiting.popleft()
-                size, before, after = block.size, block.previous, block.next
-                if before is not None and before.free:
-                    del cached[bisect_left(cached, before.size << ADDRESS | before.address)]
-                    size = before.size = size + before.size
+                    free = pools[stream].free
+                    if stream == GATHER:
+                        waiting.append(block)
+                        if len(waiting) <= lag:
+                            continue
+                        block = waiting.popleft()
+                size = block.size
+                after = block.next
+                if after.key:
+                    del free[bisect_left(free, after.key)]
+                    size += after.size
+                    after = block.next = after.next
+                    after.previous = block
+                before = block.previous
+                if before.key:
+                    del free[bisect_left(free, before.key)]
+                    size += before.size
                     before.next = after
-                    if after is not None:
-                        after.previous = before
+                    after.previous = before
                     block = before
-                if after is not None and after.free:
-                    del cached[bisect_left(cached, after.size << ADDRESS | after.address)]
-                    del at[after.address]
-                    size = block.size = size + after.size
-                    following = block.next = after.next
-                    if following is not None:
-                        following.previous = block
-                block.free = True
-                at[block.address] = block
-                insort(cached, size << ADDRESS | block.address)
-        if step is loading and events.empties:
-            reserved -= sum(_release(pool, at) for pool in pools)
-    return Replay(slack, peak_reserved + small)
+                block.size = size
+                block.key = key = size << ADDRESS | block.address
+                insort(free, key)
+        if step is events.loading and events.empties:
+            reserved -= sum(pool.unmap(at) if expandable else pool.release(at) for pool in pools)
+        elif step is rising:
+            idle = sum(pool.lost + sum(key >> ADDRESS for key in pool.free) for pool in pools)
+            slack = reserved - idle - sum(block.size for block in waiting) - events.requested
+    return Replay(slack, peak + small)
 
 
-def cut(events: Events) -> tuple[list[int], list[int], list[int]]:
-    """The large events of loading, of the optimizer states, and of a step."""
-    sizes, stream = events.sizes, events.stream
-    bounds = (0, events.states_begin, events.step_begins, len(stream))
-    loading, states, steady = (
-        [event for event in stream[begin:end] if sizes[event if event > 0 else -event] > SMALL] for begin, end in pairwise(bounds)
-    )
-    return loading, states, steady
-
-
-def small_bytes(events: Events) -> int:
-    """The most that small requests hold together."""
-    sizes = events.sizes
-    changes = [
-        size if event > 0 else -size for event in events.stream if (size := sizes[event if event > 0 else -event]) <= SMALL
-    ]
-    return max(accumulate(changes, initial=0))
-
-
-def _release(cached: list[int], at: dict[int, _Block]) -> int:
-    """Return every wholly free segment to the driver; the bytes that were returned."""
-    kept: list[int] = []
-    returned = 0
-    for key in cached:
-        block = at[key & ADDRESSES]
-        if block.previous is not None or block.next is not None:
-            kept.append(key)
-        else:
-            del at[block.address]
-            returned += block.size
-    cached[:] = kept
-    return returned
+def _segment(size: int) -> int:
+    """What the driver is asked for, for a request."""
+    return LARGE_SEGMENT if size < LARGE_REQUEST else -(-size // ROUND) * ROUND
 
 
 def smallest_capacity(events: Events, low: int, high: int, tolerance: float = 0.005) -> int:

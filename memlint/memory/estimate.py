@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
@@ -12,6 +12,7 @@ from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
 from memlint.memory.depth import plans
 from memlint.memory.effects import effects
+from memlint.memory.events import Events, Peak
 from memlint.memory.families import page_of
 from memlint.memory.host import host_bytes
 from memlint.memory.placement import dealt, divided, is_divided
@@ -24,9 +25,9 @@ from memlint.models.architecture import Architecture
 from memlint.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from memlint.memory import expandable, unsloth_loss
+    from memlint.memory import unsloth_loss
 else:  # few runs have them
-    expandable, unsloth_loss = later("memlint.memory", "expandable", "unsloth_loss")
+    (unsloth_loss,) = later("memlint.memory", "unsloth_loss")
 
 DEFAULT_CONTEXT = (300 << 20, 520 << 20, 900 << 20)
 """CUDA context and libraries of one process on an unknown card: 520 MiB in pytorch/pytorch#151030; 135 MiB on a T4 and over 1 GiB by
@@ -47,7 +48,7 @@ class _Figures(NamedTuple):
     allocated: int
     required: int
     reserved: int
-    peaks: tuple[timeline.Peak, ...]
+    peaks: tuple[Peak, ...]
     parameters: int
     trainable: int
     setup: Setup
@@ -148,8 +149,8 @@ def _figures(run: TrainingRun, architecture: Architecture, gpu: Gpu | None) -> _
 def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assumed: list[str]) -> _Figures:
     whole, architecture = architecture, divided(architecture, setup)
     program, events, repeats = _events(setup, architecture)
-    peaks = tuple(_merged(timeline.peaks(events)))
-    replayed = expandable.replay(events) if setup.expandable_segments else allocator.replay(events)
+    peaks = tuple(_merged(events.peaks))
+    replayed = allocator.replay(events, expandable=setup.expandable_segments)
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
     allocated = peak + replayed.slack
     reserved = max(replayed.reserved, allocated)
@@ -172,7 +173,7 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     return _Figures(allocated, required, reserved, peaks, total, trainable, setup, tuple(assumed))
 
 
-def _merged(peaks: list[timeline.Peak]) -> Iterator[timeline.Peak]:
+def _merged(peaks: Sequence[Peak]) -> Iterator[Peak]:
     """The phases that reports show: an evaluation is one phase, and so is a generation; a recorded first step and mere frees are none."""
     yield from (peak for peak in peaks if peak.phase in PHASES)
     for whole in ("evaluation", "generation"):
@@ -187,7 +188,7 @@ def _counted(program: Program, repeats: tuple[timeline.Repeated, ...]) -> list[t
     return [(p, p.logical * (1 + copies.get(p.layer, 0))) for p in program.parameters]
 
 
-def _events(setup: Setup, architecture: Architecture) -> tuple[Program, timeline.Events, tuple[timeline.Repeated, ...]]:
+def _events(setup: Setup, architecture: Architecture) -> tuple[Program, Events, tuple[timeline.Repeated, ...]]:
     """Record a few layers and repeat them, or record all of them where they differ."""
     if setup.layers <= 0:
         page_of(architecture.model_type, setup.stack.framework)  # a type without a page says that first

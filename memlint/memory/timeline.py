@@ -1,16 +1,18 @@
-"""From a recorded program of a few layers to the full depth, and the peaks read off it.
+"""From a recorded program of a few layers to the full depth: the events that the allocator sees, and the peaks.
 
 Layers of a uniform stack allocate alike, so five are simulated (first, second, one in the middle, last but one, last) and the
 events of the middle one are repeated. A block is known by (phase, layer, how manieth allocation there); a free that refers to a block
-of the layer next door refers, in the repetition, to the block next door of the copy.
+of the layer next door refers, in the repetition, to the block next door of the copy. What a layer does to the totals is worked out
+once for all its copies.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
+from memlint.memory.events import SMALL, Events, Peak
 from memlint.memory.tensor import Ledger
 from memlint.typed import NamedTuple
 
@@ -23,46 +25,16 @@ MIDDLE = EDGE
 """The layer that is repeated: the third of five."""
 
 
-class Events(NamedTuple):
-    """A full-depth event stream: `stream[i]` is +ident (allocate) or -ident (free); `sizes` and `components` by ident.
-
-    `phases` are (first event, phase) in order. Steps begin at `step_begins`; optimizer states are allocated by the events from
-    `states_begin` up to there.
-    """
-
-    stream: list[int]
-    sizes: list[int]
-    components: list[str]
-    phases: list[tuple[int, str]]
-    states_begin: int
-    step_begins: int
-    has_first: bool
-    """A first step was recorded before the optimizer states."""
-    streams: Mapping[int, int] = {}  # a default that nothing changes
-    """The stream of each block that is not the computation's."""
-    lag: int = 0
-    """Freed all-gathers that cannot be used yet."""
-    empties: bool = False
-    """The cache is emptied after loading."""
-
-
-class Peak(NamedTuple):
-    """The most that is allocated during one phase, and what it consists of."""
-
-    phase: str
-    total: int
-    components: Mapping[str, int]
-
-
 class NotUniform(Exception):
     """The middle layers do not allocate alike; simulate all of them."""
 
 
 class _Run:
-    """Consecutive segments of one phase and layer, in columns, so that a repetition of a layer copies them whole.
+    """Consecutive segments of one phase and layer. `sizes`, `components` and `streams` are those of the blocks made here, by place.
 
-    `order` are the events: which of the blocks made here (`sizes`, `components`, `streams` by place), then of those freed. `frees` are
-    ordinals by owner: its phase, its layer, and whether that is relative to the freeing layer (absolute where one of the two is none).
+    `owners` are the makers of the blocks that it frees, numbered from 1: a phase, a layer, and whether that is relative to this one
+    (absolute where one of the two is none). Events are two columns, for rows are slow: 0 in `by` with the place of a block made here,
+    or the number of an owner with that of its block that is freed.
     """
 
     def __init__(self, phase: str, layer: int) -> None:
@@ -71,22 +43,13 @@ class _Run:
         self.sizes: list[int] = []
         self.components: list[str] = []
         self.streams: dict[int, int] = {}
-        self.frees: dict[tuple[str, int, bool], list[int]] = defaultdict(list)
-        self.events: list[int | tuple[list[int], int]] = []
-        """The place of a block made here, or of a free in its list of `frees`."""
-
-    def order(self) -> list[int]:
-        """Each event as a place in: the blocks made here, then the freed ones, list after list."""
-        begins: dict[int, int] = {}
-        begin = len(self.sizes)
-        for ordinals in self.frees.values():
-            begins[id(ordinals)] = begin
-            begin += len(ordinals)
-        return [event if isinstance(event, int) else begins[id(event[0])] + event[1] for event in self.events]
+        self.owners: dict[tuple[str, int, bool], int] = {}
+        self.by: list[int] = []
+        self.places: list[int] = []
 
     def is_like(self, other: _Run) -> bool:
         """Whether both allocate and free in the same order."""
-        return [isinstance(event, int) for event in self.events] == [isinstance(event, int) for event in other.events]
+        return [owner > 0 for owner in self.by] == [owner > 0 for owner in other.by]
 
 
 class Repeated(NamedTuple):
@@ -112,22 +75,18 @@ def uniform(simulated: int, layers: int) -> tuple[Repeated, ...]:
     return (Repeated(MIDDLE, 1, layers - simulated, simulated),) if layers > simulated else ()
 
 
-def unrolled(ledger: Ledger, simulated: int, layers: int, repeats: tuple[Repeated, ...] | None = None) -> Events:
-    """The events of `layers` layers from a ledger of `simulated`. Raises `NotUniform` when that cannot be inferred."""
+def unrolled(
+    ledger: Ledger, simulated: int, layers: int, repeats: tuple[Repeated, ...] | None = None, counted: int = SMALL
+) -> Events:
+    """What `layers` layers do, from a ledger of `simulated`; blocks of at most `counted` bytes are not placed. Raises `NotUniform`
+    when that cannot be inferred."""
     repeats = uniform(simulated, layers) if repeats is None else repeats
     reach = max((repeat.period for repeat in repeats), default=0)
     runs, counts = _decode(ledger, reach if reach > 1 or len(repeats) > 1 else layers)
     if not all(_alike(by_layer, repeat) for repeat in repeats for by_layer in counts.values()):
         raise NotUniform
-    stream: list[int] = []
-    sizes: list[int] = [0]
-    components: list[str] = [""]
-    phases: list[tuple[int, str]] = []
-    streams: dict[int, int] = {}
-    names: dict[str, dict[int, list[int]]] = {phase: defaultdict(list) for phase in counts}
-    marks: dict[str, int] = {}
+    whole = _Whole(repeats, counted)
     successors = _successors(runs, repeats)
-    orders: dict[int, list[int]] = {}
     position = 0
     while position < len(runs):
         run = runs[position]
@@ -135,39 +94,191 @@ def unrolled(ledger: Ledger, simulated: int, layers: int, repeats: tuple[Repeate
         end = position + 1
         while repeat is not None and end < len(runs) and runs[end].phase == run.phase and repeat.holds(runs[end].layer):
             end += 1
-        marks.setdefault(run.phase, len(stream))
-        phases.append((len(stream), run.phase))
+        whole.enter(run.phase)
         copies = range(repeat.copies + 1) if repeat is not None else range(1)
         if run.phase.endswith("backward"):
             copies = copies[::-1]
         for number, copy in enumerate(copies):
             for place in range(position, end):
                 steps = runs[place] if not number else successors.get(place, runs[place])
-                layer = _placed(runs[place].layer, copy, repeats)
-                made = range(len(sizes), len(sizes) + len(steps.sizes))
-                names[run.phase][layer] += made
-                sizes += steps.sizes
-                components += steps.components
-                for number_of_block, number_of_stream in steps.streams.items():
-                    streams[made[number_of_block]] = number_of_stream
-                blocks = [*made]
-                try:
-                    for (phase, owner, relative), ordinals in steps.frees.items():
-                        held = names[phase][layer + owner if relative else _placed(owner, 0, repeats)]
-                        blocks += [-held[ordinal] for ordinal in ordinals]
-                except IndexError:  # a repeated layer would free what its owner does not hold
-                    raise NotUniform from None
-                order = orders.get(id(steps)) or orders.setdefault(id(steps), steps.order())
-                stream += [blocks[event] for event in order]
+                whole.add(steps, _placed(runs[place].layer, copy, repeats))
         position = end
-    freed = [event for event in stream if event < 0]
-    if len(set(freed)) < len(freed):  # ... or no longer holds
-        raise NotUniform
-    begins = marks.get("accumulated", marks.get("forward", len(stream)))
-    first = any(run.phase.startswith(FIRST) for run in runs)
-    return Events(
-        stream, sizes, components, phases, marks.get("states", begins), begins, first, streams, ledger.lag, ledger.empties
-    )
+    return whole.events(ledger)
+
+
+class _Shape:
+    """What a phase allocates in one layer, whichever layer that is: the same object for all that are alike."""
+
+    __slots__ = ("components", "counted", "grown", "ranks", "sizes")
+
+    def __init__(self, sizes: list[int], components: list[str], counted: int) -> None:
+        self.sizes = sizes
+        self.components = components
+        self.counted = counted
+        self.ranks = [*accumulate([size > counted for size in sizes], initial=0)]
+        """The place of each among those that the allocator sees, and their number."""
+        self.grown: dict[_Run, _Shape] = {}
+
+    def after(self, run: _Run) -> _Shape:
+        """With what another run allocates."""
+        if run not in self.grown:
+            more = (self.sizes + run.sizes, self.components + run.components, self.counted)
+            self.grown[run] = _Shape(*more) if run.sizes else self
+        return self.grown[run]
+
+
+class _Blocks:
+    """What a phase allocates in one layer of the whole."""
+
+    __slots__ = ("freed", "frees", "shape")
+
+    def __init__(self, shape: _Shape) -> None:
+        self.shape = shape
+        self.frees: list[int] = []
+        """The events that would free those of them that the allocator sees."""
+        self.freed: list[tuple[_Run, int]] = []
+        """What did free some: a run, and their number among its owners."""
+
+
+class _Effect:
+    """What a run does, given what it allocates and the blocks of which it frees some: the same for all copies of a layer.
+
+    Its `top` is the highest that the total is above that before it: after `top_events` events, of which the allocator sees `top_placed`
+    and the others hold `top_small`.
+    """
+
+    __slots__ = (
+        "change", "most_small", "order", "run", "shapes", "sizes", "small", "streams", "top", "top_events", "top_placed", "top_small",
+        "total",
+    )  # fmt: skip
+
+    def __init__(self, run: _Run, shapes: Sequence[_Shape]) -> None:
+        self.run, self.shapes = run, shapes
+        made, counted = shapes[0], shapes[0].counted
+        begins = [*accumulate([shape.ranks[-1] for shape in shapes], initial=0)]
+        self.sizes = [size for size in run.sizes if size > counted]
+        self.streams = [(made.ranks[place], stream) for place, stream in run.streams.items() if run.sizes[place] > counted]
+        self.order: list[int] = []
+        """The events that the allocator sees: places among the blocks that it sees, those made here and then each owner's."""
+        self.top_events = self.top_placed = self.top_small = 0
+        total = top = small = most_small = 0
+        for index, (owner, place) in enumerate(zip(run.by, run.places, strict=True), 1):
+            shape = shapes[owner]
+            if place >= len(shape.sizes):  # a repeated layer would free what its owner does not hold
+                raise NotUniform
+            size = shape.sizes[place]
+            change = -size if owner else size
+            total += change
+            if size > counted:
+                self.order.append(begins[owner] + shape.ranks[place])
+            else:
+                small += change
+                most_small = max(most_small, small)
+            if total > top:
+                top, self.top_events, self.top_placed, self.top_small = total, index, len(self.order), small
+        self.total, self.top, self.small, self.most_small = total, top, small, most_small
+        self.change: dict[str, int] = {}
+        self.add_up(self.change, len(run.by))
+
+    def add_up(self, live: dict[str, int], events: int) -> None:
+        """Add to each component what so many of the events do."""
+        for owner, place in zip(self.run.by[:events], self.run.places, strict=False):
+            shape = self.shapes[owner]
+            component, size = shape.components[place], shape.sizes[place]
+            live[component] = live.get(component, 0) + (-size if owner else size)
+
+
+class _Whole:
+    """The run at full depth, as far as its runs are added."""
+
+    def __init__(self, repeats: tuple[Repeated, ...], counted: int) -> None:
+        self.repeats = repeats
+        self.nothing = _Shape([], [], counted)
+        self.parts: dict[str, list[int]] = {"load": [], "states": [], "step": []}
+        self.part = self.parts["load"]
+        self.sizes = [0]
+        self.streams: dict[int, int] = {}
+        self.blocks: dict[tuple[str, int], _Blocks] = defaultdict(lambda: _Blocks(self.nothing))
+        self.effects: dict[tuple[object, ...], _Effect] = {}
+        self.live: dict[str, int] = {}
+        self.total = self.small = self.most_small = 0
+        self.begin = self.highest = self.top = self.requested = 0
+        """Of the step: what is placed when it begins, its highest total, after how many events, and what is placed then."""
+        self.peaks: dict[str, tuple[int, dict[str, int], _Effect | None]] = {}
+        """The highest total of each phase, what was live before the run that reaches it, and that run's effect."""
+
+    def enter(self, phase: str) -> None:
+        """The runs from here on belong to this phase."""
+        if phase == "states" and self.part is self.parts["load"]:
+            self.part = self.parts["states"]
+        elif phase in ("accumulated", "forward") and self.part is not self.parts["step"]:
+            self.part = self.parts["step"]
+            self.begin = self.total - self.small
+        if phase not in self.peaks or self.total > self.peaks[phase][0]:
+            self.peaks[phase] = (self.total, dict(self.live), None)
+
+    def add(self, run: _Run, layer: int) -> None:
+        """A run, in this layer of the whole."""
+        own = self.blocks[run.phase, layer]
+        own.shape = own.shape.after(run)
+        owners = [
+            self.blocks[phase, layer + owner if relative else _placed(owner, 0, self.repeats)]
+            for phase, owner, relative in run.owners
+        ]
+        held = [blocks.shape for blocks in owners]
+        effect = self.effects.get((run, *held))
+        if effect is None:
+            effect = self.effects[(run, *held)] = _Effect(run, [self.nothing.after(run), *held])
+        first = len(self.sizes)
+        self.sizes += effect.sizes
+        own.frees += range(-first, -len(self.sizes), -1)
+        events = [*range(first, len(self.sizes))]
+        for place, stream in effect.streams:
+            self.streams[events[place]] = stream
+        for number, blocks in enumerate(owners, 1):
+            blocks.freed.append((run, number))
+            events += blocks.frees
+        self.part += map(events.__getitem__, effect.order)
+        if self.total + effect.top > self.peaks[run.phase][0]:
+            self.peaks[run.phase] = (self.total + effect.top, dict(self.live), effect)
+        if self.part is self.parts["step"] and self.total + effect.top > self.highest:
+            self.highest = self.total + effect.top
+            self.top = len(self.part) - len(effect.order) + effect.top_placed
+            self.requested = self.highest - self.small - effect.top_small
+        self.most_small = max(self.most_small, self.small + effect.most_small)
+        self.total += effect.total
+        self.small += effect.small
+        for component, change in effect.change.items():
+            self.live[component] = self.live.get(component, 0) + change
+
+    def events(self, ledger: Ledger) -> Events:
+        """All of it. Raises `NotUniform` where a repeated layer would free what its owner no longer holds."""
+        for frees in {tuple(blocks.freed) for blocks in self.blocks.values()}:
+            freed = [place for run, number in frees for owner, place in zip(run.by, run.places, strict=True) if owner == number]
+            if len(set(freed)) < len(freed):
+                raise NotUniform
+        peaks = []
+        for phase, (total, live, effect) in self.peaks.items():
+            if effect is not None:
+                effect.add_up(live, effect.top_events)
+            peaks.append(Peak(phase, total, {component: size for component, size in live.items() if size}))
+        has_first = any(phase.startswith(FIRST) for phase in self.peaks)
+        left = 0 if has_first else self.total - self.small - self.begin
+        loading, states, step = self.parts.values()
+        return Events(
+            loading=loading,
+            states=states,
+            step=step,
+            top=self.top,
+            requested=self.requested + left,
+            sizes=self.sizes,
+            small=self.most_small,
+            peaks=peaks,
+            has_first=has_first,
+            streams=self.streams,
+            lag=ledger.lag,
+            empties=ledger.empties,
+        )
 
 
 def _alike(by_layer: Mapping[int, int], repeat: Repeated) -> bool:
@@ -213,7 +324,8 @@ def _decode(ledger: Ledger, reach: int) -> tuple[list[_Run], dict[str, dict[int,
     A block of a layer at most `reach` away is known by its distance, one of another layer by its place.
     """
     bounds = [begin for begin, _, _ in ledger.segments] + [len(ledger.events)]
-    born: dict[int, tuple[str, int, int]] = {}
+    makers: dict[int, _Run] = {}
+    ordinals: dict[int, int] = {}
     counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     runs: list[_Run] = []
     for index, (begin, phase, layer) in enumerate(ledger.segments):
@@ -225,60 +337,19 @@ def _decode(ledger: Ledger, reach: int) -> tuple[list[_Run], dict[str, dict[int,
         run = runs[-1]
         for event in ledger.events[begin : bounds[index + 1]]:
             if event > 0:
-                born[event] = (phase, layer, seen[layer])
+                makers[event], ordinals[event] = run, seen[layer]
                 seen[layer] += 1
-                place = len(run.sizes)
-                run.events.append(place)
+                run.by.append(0)
+                run.places.append(len(run.sizes))
+                if event in ledger.streams:
+                    run.streams[len(run.sizes)] = ledger.streams[event]
                 run.sizes.append(ledger.sizes[event])
                 run.components.append(ledger.components[event])
-                if event in ledger.streams:
-                    run.streams[place] = ledger.streams[event]
             else:
-                since, owner, ordinal = born[-event]
+                maker = makers[-event]
+                owner = maker.layer
                 relative = layer >= 0 and owner >= 0 and abs(owner - layer) <= reach
-                ordinals = run.frees[since, owner - layer if relative else owner, relative]
-                run.events.append((ordinals, len(ordinals)))
-                ordinals.append(ordinal)
+                key = (maker.phase, owner - layer if relative else owner, relative)
+                run.by.append(run.owners.setdefault(key, len(run.owners) + 1))
+                run.places.append(ordinals[-event])
     return runs, counts
-
-
-def peaks(events: Events) -> list[Peak]:
-    """The peak of each phase, in the order in which the phases first occur."""
-    order: list[str] = []
-    best: dict[str, tuple[int, int]] = {}
-    running, sizes = 0, events.sizes
-    bounds = [*events.phases, (len(events.stream), "")]
-    for (begin, phase), (end, _) in pairwise(bounds):
-        top, at = best.get(phase, (-1, 0))
-        if phase not in best:
-            order.append(phase)
-        if running > top:
-            top, at = running, begin
-        for position in range(begin, end):
-            event = events.stream[position]
-            if event > 0:
-                running += sizes[event]
-                if running > top:
-                    top, at = running, position + 1
-            else:
-                running -= sizes[-event]
-        best[phase] = (top, at)
-    made_of = _compositions(events, sorted({best[phase][1] for phase in order}))
-    return [Peak(phase, best[phase][0], made_of[best[phase][1]]) for phase in order]
-
-
-def _compositions(events: Events, ends: list[int]) -> dict[int, dict[str, int]]:
-    """Live bytes by component after the first `end` events, for each of the (ascending) ends."""
-    live: dict[str, int] = defaultdict(int)
-    sizes, components = events.sizes, events.components
-    found: dict[int, dict[str, int]] = {}
-    begin = 0
-    for end in ends:
-        for event in events.stream[begin:end]:
-            if event > 0:
-                live[components[event]] += sizes[event]
-            else:
-                live[components[-event]] -= sizes[-event]
-        found[end] = {name: size for name, size in live.items() if size}
-        begin = end
-    return found

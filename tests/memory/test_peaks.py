@@ -11,7 +11,7 @@ import pytest
 from memlint.facts import TrainingRun, fixed
 from memlint.memory.program import record
 from memlint.memory.setup import setup_of
-from memlint.memory.timeline import SIMULATED, peaks, unrolled
+from memlint.memory.timeline import SIMULATED, unrolled
 from memlint.models.config import from_config
 from memlint.source import Span
 from tests.memory.test_saved_activations import facts_of
@@ -45,7 +45,7 @@ def predicted(case: dict[str, Any]) -> dict[str, int]:
     }
     run = TrainingRun("record", Span("record", 1, 1, 1, 1), {key: fixed(value) for key, value in facts.items()})
     program = record(setup_of(run, architecture, None, []), architecture, SIMULATED)
-    found = {peak.phase: peak.total for peak in peaks(unrolled(program.ledger, SIMULATED, layers))}
+    found = {peak.phase: peak.total for peak in unrolled(program.ledger, SIMULATED, layers).peaks}
     return {**found, "forward": max(found["forward"], found["loss"])}
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from memlint.facts import TrainingRun, fixed, unknown
 from memlint.gpus import find
-from memlint.memory import allocator, expandable
+from memlint.memory import allocator
 from memlint.memory.estimate import estimate
+from memlint.memory.events import Events
 from memlint.memory.result import CannotEstimate, Estimate
 from memlint.memory.tensor import GATHER
-from memlint.memory.timeline import Events
 from memlint.models import lookup
 from memlint.source import Span
 
@@ -277,7 +277,7 @@ def events(*steps: tuple[int, int], streams: Mapping[int, int] = {}, lag: int = 
         if block > 0:
             sizes[block] = size * MIB
     stream = [block for block, _ in steps]
-    return Events(stream, sizes, ["activations"] * len(sizes), [(0, "forward")], 0, 0, True, streams, lag)
+    return Events([], [], stream, 0, 0, sizes, 0, [], has_first=True, streams=streams, lag=lag)
 
 
 def test_another_streams_blocks_have_segments_of_their_own() -> None:
@@ -298,10 +298,11 @@ def test_an_expandable_segment_grows_at_its_end() -> None:
     """64 MiB freed between two live blocks do not serve 80; at the end of the segment they are grown by pages of 20 MiB."""
     middle = events((1, 64), (2, 40), (-1, 0), (3, 80), (-2, 0), (-3, 0))
     assert allocator.replay(middle).reserved == (64 + 40 + 80) * MIB
-    assert expandable.replay(middle).reserved == (80 + 40 + 80) * MIB  # 64 in four pages, its rest of 16 starts the next block
+    # 64 in four pages, whose rest of 16 starts the next block
+    assert allocator.replay(middle, expandable=True).reserved == (80 + 40 + 80) * MIB
     end = events((1, 64), (-1, 0), (2, 80), (-2, 0))
     assert allocator.replay(end).reserved == (64 + 80) * MIB
-    assert expandable.replay(end).reserved == 80 * MIB
+    assert allocator.replay(end, expandable=True).reserved == 80 * MIB
 
 
 @pytest.mark.parametrize(

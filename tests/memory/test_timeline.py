@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import accumulate, product
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from memlint.facts import TrainingRun, fixed
 from memlint.memory import program, timeline
 from memlint.memory.estimate import estimate
+from memlint.memory.events import Events
 from memlint.memory.setup import setup_of
 from memlint.models import from_config
 from memlint.source import Span
@@ -87,15 +88,40 @@ def test_repetition_equals_simulation(config: str, precision: str, tuning: str, 
     setup = setup_of(run, architecture, None, [])
     whole = program.record(setup, architecture, LAYERS)
     few = program.record(setup, architecture, timeline.SIMULATED)
-    simulated = timeline.unrolled(whole.ledger, LAYERS, LAYERS)
-    repeated = timeline.unrolled(few.ledger, timeline.SIMULATED, LAYERS)
-    assert timeline.peaks(repeated) == timeline.peaks(simulated)
-    assert _left_over(repeated) == _left_over(simulated)
+    simulated = timeline.unrolled(whole.ledger, LAYERS, LAYERS, counted=0)
+    repeated = timeline.unrolled(few.ledger, timeline.SIMULATED, LAYERS, counted=0)
+    assert repeated.peaks == simulated.peaks
+    totals = _totals(repeated)
+    assert totals[-1] == _totals(simulated)[-1]
+    assert max(totals) == max(peak.total for peak in repeated.peaks)
+    few_placed = timeline.unrolled(few.ledger, timeline.SIMULATED, LAYERS, counted=100_000)
+    assert few_placed.peaks == repeated.peaks
+    assert few_placed.small == max(_totals(repeated, at_most=100_000))
+    assert max(_totals(few_placed)) == max(_totals(repeated, more_than=100_000))
 
 
-def _left_over(events: timeline.Events) -> int:
-    """Bytes still allocated at the end of the step."""
-    return sum(events.sizes[event] if event > 0 else -events.sizes[-event] for event in events.stream)
+def _totals(events: Events, more_than: int = 0, at_most: int = 1 << 60) -> list[int]:
+    """What blocks of these sizes hold together after each event of the recorded program."""
+    changes = [
+        size if event > 0 else -size
+        for event in (*events.loading, *events.states, *events.step)
+        if more_than < (size := events.sizes[abs(event)]) <= at_most
+    ]
+    return [*accumulate(changes, initial=0)]
+
+
+def test_the_highest_total_of_a_step_is_that_of_its_placed_and_small_blocks() -> None:
+    """`top` is where it is reached, `requested` what placed blocks then hold, with those that a first step has left."""
+    facts = {"batch.micro_batch_size": 2, "batch.sequence_length": 256, "objective": "causal_lm", **PRECISIONS["amp"]}
+    run = TrainingRun("run.yaml", Span("run.yaml", 1), {key: fixed(value) for key, value in facts.items()})
+    program_ = program.record(setup_of(run, from_config(LLAMA), None, []), from_config(LLAMA), timeline.SIMULATED)
+    events = timeline.unrolled(program_.ledger, timeline.SIMULATED, LAYERS, counted=0)
+    step = _totals(events)[-len(events.step) - 1 :]
+    assert events.top == step.index(max(step))
+    assert max(step) == max(peak.total for peak in events.peaks if peak.phase != "load")
+    assert not events.has_first
+    left = step[-1] - step[0]
+    assert events.requested == max(step) + left
 
 
 def test_what_cannot_be_repeated_is_simulated() -> None:

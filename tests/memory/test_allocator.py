@@ -1,0 +1,169 @@
+"""The replay against a plain model of the same allocator: lists of blocks in the order of their addresses, searched from end to end."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memlint.memory.allocator import DoesNotComplete, Replay, replay
+from memlint.memory.events import Events
+from memlint.memory.tensor import COMPUTE, GATHER, REDUCE
+
+MIB = 1 << 20
+SIZES = (1.5, 2, 3.5, 8, 9.5, 10, 10.5, 19, 20, 21, 33.5, 64, 100)
+"""MiB: on either side of where the allocator's rules change."""
+
+
+GONE = -1
+"""In place of a number."""
+
+
+class Plain:
+    """Each stream's segments are lists of [size, number of the allocation that holds it or None]."""
+
+    def __init__(self, events: Events, capacity: int | None, expandable: bool) -> None:
+        self.events, self.capacity, self.expandable = events, capacity, expandable
+        self.pools: dict[int, list[list[list[int | None]]]] = {COMPUTE: [], GATHER: [], REDUCE: []}
+        self.made: list[int] = []
+        """The ident of each allocation: those of a step are made twice."""
+        self.live: dict[int, int] = {}
+        self.waiting: list[int] = []
+        self.reserved = self.highest = 0
+
+    def allocate(self, ident: int) -> None:
+        size, pool = self.events.sizes[ident], self.pools[self.events.streams.get(ident, COMPUTE)]
+        fitting = [
+            (block[0], number, place)
+            for number, segment in enumerate(pool)
+            for place, block in enumerate(segment)
+            if block[1] is None and block[0] >= size
+        ]
+        if not fitting:
+            fitting = [self.grow(pool, size)]
+        _, number, place = min(fitting)
+        block = pool[number][place]
+        rest = block[0] - size
+        block[1] = self.live[ident] = len(self.made)
+        self.made.append(ident)
+        if rest > MIB:
+            block[0] = size
+            pool[number].insert(place + 1, [rest, None])
+
+    def grow(self, pool: list[list[list[int | None]]], size: int) -> tuple[int, int, int]:
+        if self.expandable:
+            if not pool:
+                pool.append([])
+            held = pool[0].pop()[0] if pool[0] and pool[0][-1][1] is None else 0
+            more = -(-(size - held) // (20 * MIB)) * 20 * MIB
+            pool[0].append([held + more, None])
+        else:
+            held, more = 0, 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
+            if self.capacity is not None and self.reserved + more > self.capacity:
+                self.release()
+                if self.reserved + more > self.capacity:
+                    raise DoesNotComplete
+            pool.append([[more, None]])
+        self.reserved += more
+        self.highest = max(self.highest, self.reserved)
+        return held + more, len(pool) - 1, len(pool[-1]) - 1
+
+    def release(self) -> None:
+        """Free segments go; of an expandable one the pages of free blocks, which are used no more."""
+        for segments in self.pools.values():
+            for segment in list(segments):
+                if self.expandable:
+                    for block in segment:
+                        if block[1] is None:
+                            block[1] = GONE
+                            self.reserved -= block[0] // (20 * MIB) * 20 * MIB
+                elif len(segment) == 1 and segment[0][1] is None:
+                    self.reserved -= segment[0][0]
+                    segments.remove(segment)
+
+    def free(self, ident: int) -> None:
+        stream, made = self.events.streams.get(ident, COMPUTE), self.live.pop(ident)
+        if stream == GATHER and not self.expandable:
+            self.waiting.append(made)
+            if len(self.waiting) <= self.events.lag:
+                return
+            made = self.waiting.pop(0)
+        for segment in self.pools[stream]:
+            for place, block in enumerate(segment):
+                if block[1] == made:
+                    block[1] = None
+                    for left in (place, place - 1):
+                        if left >= 0 and left + 1 < len(segment) and segment[left][1] is None and segment[left + 1][1] is None:
+                            segment[left][0] += segment.pop(left + 1)[0]
+                    return
+        raise AssertionError("not allocated")
+
+    def tails(self) -> int:
+        """What live blocks exceed their requests by."""
+        blocks = [block for pool in self.pools.values() for segment in pool for block in segment]
+        held = [(size, made) for size, made in blocks if made in self.live.values()]
+        return sum(size - self.events.sizes[self.made[made]] for size, made in held)
+
+
+def plainly(events: Events, capacity: int | None, expandable: bool) -> Replay:
+    """What the plain model reaches."""
+    plain = Plain(events, capacity, expandable)
+    slack = 0
+    first = [] if events.has_first else events.step
+    for step, top in ((events.loading, 0), (first, 0), (events.states, 0), (events.step, events.top)):
+        for number, event in enumerate(step, 1):
+            plain.allocate(event) if event > 0 else plain.free(-event)
+            if number == top:
+                slack = plain.tails()
+        if step is events.loading and events.empties:
+            plain.release()
+    return Replay(slack, plain.highest)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Events:
+    """Loading, states and a step that frees what it allocates, on three streams."""
+    sizes = [0]
+    parts: list[list[int]] = []
+    for steps in (6, 4, 40):
+        live: list[int] = []
+        events: list[int] = []
+        for pick in draw(st.lists(st.integers(0, 1 << 16), min_size=1, max_size=steps)):
+            if live and pick % 2:
+                events.append(-live.pop(pick // 2 % len(live)))
+            else:
+                live.append(len(sizes))
+                events.append(len(sizes))
+                sizes.append(int(SIZES[pick // 2 % len(SIZES)] * MIB))
+        if steps == 40:
+            events += [-ident for ident in reversed(live)]
+        parts.append(events)
+    streams = draw(st.dictionaries(st.integers(1, len(sizes)), st.sampled_from([GATHER, REDUCE]), max_size=len(sizes) // 2))
+    loading, states, step = parts
+    totals = [*accumulate((sizes[event] if event > 0 else -sizes[-event] for event in (*loading, *states, *step)), initial=0)]
+    totals = totals[-len(step) - 1 :]
+    top = totals.index(max(totals))
+    has_first, empties, lag = draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 2))
+    return Events(loading, states, step, top, totals[top], sizes, 0, [], has_first, streams, lag, empties)
+
+
+@settings(max_examples=300, deadline=None)
+@given(events=programs(), expandable=st.booleans())
+def test_a_replay_equals_the_plain_model(events: Events, expandable: bool) -> None:
+    assert replay(events, expandable=expandable) == plainly(events, None, expandable)
+
+
+@settings(max_examples=300, deadline=None)
+@given(events=programs(), share=st.floats(0.5, 1))
+def test_a_capacity_suffices_where_it_does_for_the_plain_model(events: Events, share: float) -> None:
+    capacity = int(replay(events).reserved * share)
+    try:
+        expected: Replay | None = plainly(events, capacity, False)
+    except DoesNotComplete:
+        expected = None
+    try:
+        found: Replay | None = replay(events, capacity)
+    except DoesNotComplete:
+        found = None
+    assert found == expected
