@@ -22,8 +22,17 @@ _DEGREES = {
     "parallel.tensor": "tensor_model_parallel_size", "parallel.pipeline": "pipeline_model_parallel_size",
     "parallel.context": "context_parallel_size", "parallel.expert": "expert_model_parallel_size",
 }  # fmt: skip
+
+
+def state_dtype(value: Any) -> str:
+    """`fp32`, `bf16`, `fp16` or `fp8` as a canonical dtype."""
+    return {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8"}[text(value)]
+
+
 _OPTIONS = (
     ("moe.capacity_factor", ("moe_expert_capacity_factor",), number),
+    ("optimizer.exp_avg_dtype", ("exp_avg_dtype",), state_dtype),
+    ("optimizer.exp_avg_sq_dtype", ("exp_avg_sq_dtype",), state_dtype),
     ("parallel.offload_optimizer_share", ("optimizer_offload_fraction",), number),
     ("parallel.pipeline_first_layers", ("decoder_first_pipeline_num_layers", "num_layers_in_first_pipeline_stage"), integer),
     ("parallel.pipeline_last_layers", ("decoder_last_pipeline_num_layers", "num_layers_in_last_pipeline_stage"), integer),

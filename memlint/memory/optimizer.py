@@ -11,7 +11,7 @@ from __future__ import annotations
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import FP32, Parameter, Storage
+from memlint.memory.tensor import FP32, HALF, Parameter, Storage
 from memlint.memory.timeline import MIDDLE, SIMULATED
 
 FUSED = {"adamw_torch_fused", "adamw_apex_fused", "anyprecision_adamw", "adamw_torch_xla"}
@@ -43,7 +43,8 @@ def masters(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]
     """The float32 copies of half weights, which are made with the optimizer. DeepSpeed 0.15, 0.19 `initialize_optimizer_states` shows
     it gradients of zeros for a moment; Adam's own states come with the first step."""
     ledger, sharding = m.ledger, setup.sharding
-    if not setup.master_weights or not sharding.states_here or setup.optimizer in OFF_DEVICE or not trained:
+    away = not sharding.states_here or setup.optimizer in OFF_DEVICE
+    if not setup.master_weights or setup.remainders or away or not trained:
         return []
     held = []
     for parameter in trained:
@@ -73,6 +74,8 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
         return held
     for parameter in trained:
         ledger.enter("states", parameter.layer)
+        if setup.remainders:
+            held.append(Storage(ledger, _on_card(setup, parameter, parameter.numel * HALF)))
         for nbytes in (*state_bytes(setup, parameter), *importance_bytes(setup, parameter)):
             held.append(Storage(ledger, _on_card(setup, parameter, nbytes)))
     ledger.component = before
@@ -120,7 +123,8 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
     if name in MORE_STATES:
         return (p.numel * size,) * MORE_STATES[name]
     if name in ADAM or name in TWO_STATES or name.startswith("schedule_free"):
-        return (p.numel * size, p.numel * size)
+        first, second = setup.moments
+        return (p.numel * (first or size), p.numel * (second or size))
     raise CannotEstimate(f"optimizer {name!r} is not modelled")
 
 

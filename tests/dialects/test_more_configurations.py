@@ -369,6 +369,8 @@ def test_swift_on_megatron_is_half_with_a_float32_master() -> None:
         True,
         "float16",
     )
+    states = run_of(text + "tuner_type: full\nexp_avg_dtype: bf16\nexp_avg_sq_dtype: fp8\n")
+    assert values(states, "optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype") == ("bfloat16", "float8")
     adapted = run_of(text + "tuner_type: lora\n")
     assert values(adapted, "reference_model", "adapter.dtype", "adapter.dropout") == ("none", "bfloat16", 0.05)
 

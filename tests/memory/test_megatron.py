@@ -54,6 +54,14 @@ def test_a_part_of_the_optimizer_is_offloaded(share: float) -> None:
     assert here == pytest.approx(12 * (1 - share) * RANK, rel=0.01, abs=1)
 
 
+@pytest.mark.parametrize(("facts", "each"), [({}, 2 + 4 + 4), ({"optimizer.exp_avg_dtype": "bfloat16"}, 2 + 2 + 4)])
+def test_the_precision_aware_optimizer_keeps_what_the_weights_lack(facts: dict[str, Any], each: int) -> None:
+    """Transformer Engine 2.6 `fused_adam.py`, `store_param_remainders`: 16 bits beside each bfloat16 weight, and both moments."""
+    found = estimated({"optimizer.precision_aware": True} | facts)
+    assert at(found, "backward").components["optimizer_states"] == pytest.approx(each * RANK, rel=0.01)
+    assert at(estimated({}), "backward").components["optimizer_states"] == pytest.approx(12 * RANK, rel=0.01)
+
+
 def test_the_softmax_is_made_in_place() -> None:
     """`cross_entropy.py`: logits of 8,192 positions and 38,016 columns in bfloat16, and float32 ones that become the softmax; in backward
     the float32 softmax, the compiled scatter's buffer, and the gradient in bfloat16. Unfused, without that buffer."""
