@@ -78,7 +78,11 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
     if run.value("model.vision_config") or (setup.sharding.strategy == "megatron" and "vision_config" in architecture.config):
         found.append(Effect("the vision tower's activations are not modelled", (0.0, 0.15), (0.0, 0.15)))
     if run.value("compile.executor"):
-        found.append(Effect("a compiler that fuses and recomputes on its own terms", (0.25, 0.1), (0.25, 0.1)))
+        # lightning-thunder 0.2.6 traces a bfloat16 Llama block with over forty tensors of the residual stream's size for backward, most of
+        # them float32, where fused kernels keep 17; what its executors' fusions recompute of these is their own choice.
+        found.append(
+            Effect("a compiler that keeps float32 intermediates and recomputes on its own terms", (0.25, 0.3), (0.25, 0.3))
+        )
     if setup.stack.old:
         found.append(
             Effect(
