@@ -308,11 +308,17 @@ def _keeps_remainders(facts: _Facts, sharding: Sharding, weight: int, precision:
     return aware and not sharding.offload_optimizer and weight == 2 and precision.startswith("bf16")
 
 
+WHOLE = {"unet_2d_condition"}
+"""Networks whose parts are no layers of one kind: they are simulated as a whole."""
+
+
 def _depth(architecture: Architecture, objective: str) -> int:
     """Layers of the stack that is trained: classifying images takes a dual encoder's vision tower alone."""
     vision = architecture.config.get("vision_config")
     if objective == "image_classification" and isinstance(vision, Mapping):
         return int(vision.get("num_hidden_layers") or 0)
+    if architecture.model_type in WHOLE:
+        return 1
     depths = architecture.config.get("depths")
     return architecture.layers or (sum(depths) if isinstance(depths, (list, tuple)) else 0)
 
@@ -322,7 +328,7 @@ MICRO_BATCHES = ("batch.gradient_accumulation_steps", "parallel.pipeline_micro_b
 
 def _patches(architecture: Architecture, media: Media) -> int | None:
     """Tokens of one image in an image model."""
-    if architecture.heads is None and architecture.config.get("depths"):
+    if architecture.model_type in WHOLE or (architecture.heads is None and architecture.config.get("depths")):
         return 1  # a convolutional network has positions, but no tokens
     size, patch = media.image_size or architecture.config.get("image_size"), architecture.config.get("patch_size")
     return (int(size) // int(patch)) ** 2 + 1 if isinstance(size, int) and isinstance(patch, int) and patch else None

@@ -40,6 +40,7 @@ TYPES = {
     "esm": "esm",
     "hybrid": "mamba falcon_mamba mamba2 falcon_h1 jamba nemotron_h granitemoehybrid bamba lfm2",
     "dit": "flux2_transformer cogvideox_transformer3d",
+    "unet": "unet_2d_condition",
     "image_classification": "vit deit dinov2 beit",
     "convnet": "resnet convnext convnextv2",
     "dual_encoder": "clip siglip",

@@ -60,7 +60,7 @@ def _turned(m: Machine, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     return ops.cast(m, ops.add(m, left, ops.mul(m, ops.cast(m, turned, FP32), tables[1])), x.itemsize)
 
 
-def _squared_error(m: Machine, prediction: Tensor) -> Tensor:
+def squared_error(m: Machine, prediction: Tensor) -> Tensor:
     """`F.mse_loss(prediction.float(), target.float())`."""
     wide = ops.cast(m, prediction, FP32)
     target = m.new(prediction.numel, FP32)
@@ -122,7 +122,7 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
         m.shared = []
         return out
 
-    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=_squared_error, names_embedding=False)
+    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
 
 
 def _rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -256,7 +256,7 @@ def _cogvideox(b: Builder, a: Architecture, layers: int) -> Model:
         m.shared = []
         return out
 
-    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=_squared_error, names_embedding=False)
+    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
 
 
 def _affine(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
