@@ -131,9 +131,8 @@ class Units:
         return self.machine.tape.record(Tensor(result.storage, result.numel, result.itemsize), (result,), rule)
 
     def enter_backward(self, unit: int) -> None:
-        """A block's backward begins: its weights have arrived, the next block's are asked for."""
-        if self.setup.sharding.strategy == "zero3":
-            self.gathered.pop(ROOT, None)
+        """A block's backward begins: the head's is over, the block's weights have arrived, the next block's are asked for."""
+        self.gathered.pop(ROOT if self.setup.sharding.strategy == "zero3" else HEAD, None)
         if unit in self.incoming:
             arrived = self.incoming.pop(unit)
             self.gathered[unit] = self._weights(unit) if self.setup.sharding.copies_out else arrived

@@ -88,6 +88,17 @@ def test_accelerate_sets_embedding_and_head_apart_since_1_14(versions: dict[str,
     assert gathered == Counter({embedding: 2, tail: 1, block: 6} if apart else {embedding + tail: 1, block: 6})
 
 
+def test_a_frozen_head_apart_is_freed_before_the_blocks_go_backward() -> None:
+    """`post_backward` reshards a unit whether or not anything in it is trained."""
+    lora = {"framework.name": "transformers", "adapter.method": "lora", "adapter.r": 8, "adapter.target_modules": ["q_proj"]}
+    ledger = simulated(FSDP2 | lora).ledger
+    tail = [block for block, stream in ledger.streams.items() if stream == GATHER and ledger.sizes[block] == 512 * 256 * 2 + 512]
+    weights = [block for block, size in enumerate(ledger.sizes) if size == 512 * 256 * 2 + 512 and block not in tail]
+    block_two = next(begin for begin, phase, layer in ledger.segments if (phase, layer) == ("backward", 1))
+    assert len(tail) == len(weights) == 1
+    assert -weights[0] in ledger.events[:block_two]
+
+
 @pytest.mark.parametrize(
     ("versions", "loss", "expandable", "cudnn"),
     [
