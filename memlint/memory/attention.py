@@ -177,8 +177,6 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
         padded = (shape.keys + 15) // 16 * 16
         rows = max(bias.numel, shape.batch * shape.queries * shape.keys) if bias.itemsize == BYTE else bias.numel
         bias_storage = Storage(m.ledger, rows // shape.keys * padded * itemsize)
-    if bias is not None and bias.numel < shape.scores and bias.node is not None:
-        bias = ops.expand(m, bias, shape.scores)
     widest = max(shape.head_dim, shape.value_dim)
     rows, columns = next(tile for most, tile in TILES if widest <= most)
     workspace = shape.batch * shape.heads * _up(shape.queries, rows) * _up(shape.head_dim, columns)
@@ -187,7 +185,6 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
 
     def rule(g: Tensor) -> Grads:
         dq, dk, dv = (m.new(n, itemsize) for n in sizes)
-        delta = m.new(statistics, FP32)
         grad_bias = m.new(bias_numel, itemsize) if need_bias else None
         temporaries = m.new(statistics, FP32), m.new(workspace, FP32)
         del temporaries
