@@ -31,6 +31,7 @@ def state_dtype(value: Any) -> str:
 
 _OPTIONS = (
     ("moe.capacity_factor", ("moe_expert_capacity_factor",), number),
+    ("model.mtp_layers", ("mtp_num_layers",), integer),
     ("optimizer.exp_avg_dtype", ("exp_avg_dtype",), state_dtype),
     ("optimizer.exp_avg_sq_dtype", ("exp_avg_sq_dtype",), state_dtype),
     ("parallel.offload_optimizer_share", ("optimizer_offload_fraction",), number),

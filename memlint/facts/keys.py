@@ -46,6 +46,7 @@ def _keys() -> dict[str, Key]:
         ("model.checkpoint", "text", "the checkpoint as written, when model.id is its base architecture"),
         ("model.output_hidden_states", "bool", "every forward returns the hidden states or attentions of all layers"),
         ("model.layers_override", "int", "number of layers actually built"),
+        ("model.mtp_layers", "int", "further layers that predict later tokens, each with a loss of its own"),
         ("model.norm_dtype", "text", "norm weights held in another dtype (kbit preparation)", DTYPES),
         ("model.num_labels", "int", "classifier size"),
         ("model.padded_vocab_multiple", "int", "vocabulary padded up to a multiple of this"),

@@ -44,7 +44,7 @@ def masters(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]
     it gradients of zeros for a moment; Adam's own states come with the first step."""
     ledger, sharding = m.ledger, setup.sharding
     away = not sharding.states_here or setup.optimizer in OFF_DEVICE
-    if not setup.master_weights or setup.remainders or away or not trained:
+    if not setup.master_weights or sharding.remainders or away or not trained:
         return []
     held = []
     for parameter in trained:
@@ -74,7 +74,7 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
         return held
     for parameter in trained:
         ledger.enter("states", parameter.layer)
-        if setup.remainders:
+        if sharding.remainders:
             held.append(Storage(ledger, _on_card(setup, parameter, parameter.numel * HALF)))
         for nbytes in (*state_bytes(setup, parameter), *importance_bytes(setup, parameter)):
             held.append(Storage(ledger, _on_card(setup, parameter, nbytes)))

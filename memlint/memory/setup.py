@@ -120,8 +120,8 @@ class Setup(NamedTuple):
     """Which of the simulated layers stand for others; `layers` then counts those simulated."""
     stored_itemsize: int
     """dtype in which trained base weights are stored between uses (float32 shards under FSDP with mixed precision)."""
-    remainders: bool
-    """Of a float32 master only the 16 bits are kept that its bfloat16 weight lacks."""
+    predictions: int
+    """Layers that predict further tokens, each with a loss of its own (Megatron's multi-token prediction)."""
     moments: tuple[int, int]
     """Element sizes of Adam's two states where the optimizer lets them be chosen; 0: float32, or the weights' own."""
 
@@ -291,7 +291,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         stage="only",
         under_way=1,
         fills=False,
-        remainders=_keeps_remainders(facts, sharding, weight, precision),
+        predictions=int(facts.get("model.mtp_layers", 0) or 0),
         moments=(
             ITEMSIZES.get(facts.get("optimizer.exp_avg_dtype", ""), 0),
             ITEMSIZES.get(facts.get("optimizer.exp_avg_sq_dtype", ""), 0),
@@ -299,13 +299,6 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         stored_itemsize=4 if gathers and sharding.compute_itemsize else weight,
         no_flash=gpu is not None and gpu.compute_capability < (8, 0),
     )
-
-
-def _keeps_remainders(facts: _Facts, sharding: Sharding, weight: int, precision: str) -> bool:
-    """Megatron-LM 0.13 `core/optimizer/__init__.py`: the precision-aware optimizer on the card is Transformer Engine's, with
-    `store_param_remainders` (2.1 `fused_adam.py`); one that is offloaded has float32 copies."""
-    aware = sharding.strategy == "megatron" and bool(facts.get("optimizer.precision_aware", False))
-    return aware and not sharding.offload_optimizer and weight == 2 and precision.startswith("bf16")
 
 
 WHOLE = {"unet_2d_condition"}

@@ -62,6 +62,9 @@ class Sharding(NamedTuple):
     offloaded_states: float = 1.0
     """Share of the optimizer states that an offloaded optimizer keeps in host memory (Megatron-LM 0.13 `hybrid_optimizer.py`,
     `offload_fraction`; DeepSpeed 0.19 `offload_config.py`, `ratio`)."""
+    remainders: bool = False
+    """Of a float32 master only the 16 bits are kept that its bfloat16 weight lacks (Megatron-LM 0.13 `core/optimizer/__init__.py`: the
+    precision-aware optimizer on the card is Transformer Engine's, 2.1 `fused_adam.py` `store_param_remainders`)."""
     bucket_view: bool = False
     clones_outputs: bool = False
     """DDP that looks for unused parameters returns clones of its model's outputs."""
@@ -208,6 +211,10 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"
         or (strategy in FSDP and str(value("parallel.offload_params", "none")) != "none"),
         offloaded_states=float(value("parallel.offload_optimizer_share", 1.0)),
+        remainders=strategy == "megatron"
+        and bool(value("optimizer.precision_aware"))
+        and str(value("parallel.offload_optimizer", "none")) == "none"
+        and str(value("precision")) == "bf16-true",
         bucket_view=bool(value("parallel.gradient_as_bucket_view", False)),
         clones_outputs=strategy == "ddp" and world > 1 and _looks_for_unused(run),
         head_apart=apart,

@@ -99,3 +99,17 @@ def test_a_row_of_an_expert_is_permuted_exchanged_and_sorted() -> None:
     experts = 8192 * 8 * 2 * (2048 + 2 * 768 + 768)
     rest = 8192 * 2 * (5 * 2048 + (32 * 2 + 4 * 4) * 128)  # norms' inputs and outputs, the residual, queries, keys, values, mixed
     assert experts < deep - shallow < experts + 1.5 * rest
+
+
+@pytest.mark.parametrize("mode", ["full", "none"])
+def test_a_layer_that_predicts_the_token_after_the_next(mode: str) -> None:
+    """`MultiTokenPredictionLayer`: another layer (233,057,792 weights), a projection from twice the width, three norms, and in float32 one
+    more softmax until backward (`_postprocess`)."""
+    checkpointing = {"checkpointing.enabled": mode == "full", "checkpointing.mode": mode}
+    plain, predicting = (estimated(checkpointing | {"model.mtp_layers": count}) for count in (0, 1))
+    weights = at(predicting, "loss").components["weights"] - at(plain, "loss").components["weights"]
+    assert weights == pytest.approx(2 * (233_057_792 + 2 * 3584 * 3584) / 4, rel=0.01)
+    more = at(predicting, "loss").components["logits"] - at(plain, "loss").components["logits"]
+    softmax = 4 * 8192 * 38016
+    assert softmax < more < (1.2 if mode == "full" else 2) * softmax
+    assert predicting.allocated.expected > plain.allocated.expected + 18 / 4 * 233_057_792 + softmax

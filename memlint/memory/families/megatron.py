@@ -14,7 +14,8 @@ from memlint.memory.exchange import exchanged
 from memlint.memory.families.megatron_delta import delta_net, is_linear
 from memlint.memory.families.megatron_experts import experts, routed
 from memlint.memory.families.megatron_loss import over_logits
-from memlint.memory.families.megatron_parts import activated, linear, linear_of, norm, number, swiglu
+from memlint.memory.families.megatron_mtp import predictor, with_predictions
+from memlint.memory.families.megatron_parts import Layer, activated, linear, linear_of, norm, number, swiglu
 from memlint.memory.families.megatron_vision import add_tower, tower_weights
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision_language import text_of
@@ -69,6 +70,12 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     final = b.norm("final_layernorm", hidden)
     weight = table if setup.tied and table is not None else b.parameter("output_layer", "linear", (vocabulary, hidden))
 
+    predictors = []
+    for _ in range(setup.predictions):
+        if not first:  # a second embedding, for the tokens to come
+            b.parameter("word_embeddings", "linear", (vocabulary, hidden))
+        predictors.append(predictor(b, hidden, tokens, _layer(b, a, _attention(b, a), _feed_forward(b, a), tokens)))
+
     def finish(m: Machine, x: Tensor) -> Tensor:
         return norm(m, x, final, hidden)
 
@@ -77,7 +84,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     loss = None
     if setup.loss_kernel in NATIVE and setup.objective not in POOLED:
-        loss = over_logits(head, vocabulary, setup.loss_kernel == "megatron_fused_ce")
+        loss = with_predictions(over_logits(head, vocabulary, setup.loss_kernel == "megatron_fused_ce"), predictors)
     return Model([Stage(embed, blocks, finish)], head, None, hidden, vocabulary, loss=loss)
 
 
@@ -109,15 +116,22 @@ def _stream(b: Builder) -> int:
 
 def _block(b: Builder, a: Architecture, index: int, tokens: int) -> Block:
     b.enter_layer(index)
-    hidden = a.hidden_size or 0
-    norm_1 = b.norm("input_layernorm", hidden)
-    if is_linear(a, index):
-        attention = delta_net(b, a, linear_of)
-    else:
-        attention = _latent(b, a) if number(a, "kv_lora_rank") else _grouped(b, a)
-    norm_2 = b.norm("pre_mlp_layernorm", hidden)
+    attention = delta_net(b, a, linear_of) if is_linear(a, index) else _attention(b, a)
     dense = b.setup.stage in ("only", "first") and index < number(a, "first_k_dense_replace", "dense_layers")
-    feed_forward = _dense(b, a) if dense or not routed(a) else experts(b, a)
+    return _layer(b, a, attention, _dense(b, a) if dense else _feed_forward(b, a), tokens)
+
+
+def _attention(b: Builder, a: Architecture) -> Layer:
+    return _latent(b, a) if number(a, "kv_lora_rank") else _grouped(b, a)
+
+
+def _feed_forward(b: Builder, a: Architecture) -> Layer:
+    return experts(b, a) if routed(a) else _dense(b, a)
+
+
+def _layer(b: Builder, a: Architecture, attention: Layer, feed_forward: Layer, tokens: int) -> Block:
+    hidden = a.hidden_size or 0
+    norm_1, norm_2 = b.norm("input_layernorm", hidden), b.norm("pre_mlp_layernorm", hidden)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         residual = x
