@@ -11,6 +11,9 @@ CONNECTION = 12 << 20
 4 MiB for Simple, 4.7 MiB for LL128 and 0.5 MiB for LL, in pages of 2 MiB; an allocation of 10 MiB and one of 2 MiB in NVIDIA/nccl#1685)."""
 CHANNELS = 24
 """Rings of NVLink's twelve links an A100, there and back; trees go along the same ones (log of NVIDIA/nccl-tests#100)."""
+COMMUNICATOR, OF_TWO = 688 << 20, 544 << 20
+"""Each one on four A100, and on two of them (NVIDIA/nccl#964, by nvidia-smi): ring and tree there and back over 24 channels are 576 MiB
+of it."""
 FEW = 2
 """Channels over PCIe."""
 LINKED = {(7, 0), (8, 0), (9, 0), (10, 0), (10, 3)}
@@ -25,16 +28,18 @@ VLLM_SHARE = 0.3
 def communicators(sharding: Sharding, gpu: Gpu | None = None) -> tuple[int, int, int]:
     """Bytes of NCCL's buffers outside torch's allocator: least, expected, most.
 
-    A communicator connects its ring, one neighbour to receive from and one to send to, and its tree, which is the ring the other way
-    (688 MB each on four A100s in NVIDIA/nccl#964); from 2.22 on only what is used (`NCCL_RUNTIME_CONNECT`). On Hopper buffers of
-    NVLink SHARP come in addition. Sending to single ranks has connections of its own.
+    A communicator connects its ring, one neighbour to receive from and one to send to, and its tree, which is the ring the other way;
+    from 2.22 on only what is used (`NCCL_RUNTIME_CONNECT`). On Hopper buffers of NVLink SHARP come in addition. Sending to single ranks
+    has connections of its own.
     """
     if sharding.world == 1 or sharding.strategy in ("dp", "device_map"):
         return 0, 0, 0
     groups, peers = _groups(sharding), _peers(sharding)
     linked = gpu is None or gpu.compute_capability in LINKED
-    ring, single = (CHANNELS * CONNECTION, TO_PEERS * CONNECTION) if linked else (FEW * CONNECTION, FEW * CONNECTION)
-    return FEW * CONNECTION * (1 + peers), 2 * ring * groups + single * peers, 3 * ring * (groups + 1) + single * (peers + 1)
+    few = FEW * CONNECTION
+    whole = OF_TWO if sharding.world == 2 else COMMUNICATOR
+    ring, each, single = (CHANNELS * CONNECTION, whole, TO_PEERS * CONNECTION) if linked else (few, 2 * few, few)
+    return few * (1 + peers), each * groups + single * peers, 3 * ring * (groups + 1) + single * (peers + 1)
 
 
 def _groups(sharding: Sharding) -> int:

@@ -10,10 +10,11 @@ from memlint.memory.sharding import Sharding
 
 
 def test_a_communicator_of_four_cards() -> None:
-    """NVIDIA/nccl#964: 688 MB each on four A100 with NVLink."""
+    """NVIDIA/nccl#964: 688 MiB each on four A100 with NVLink, 544 MiB on two."""
     low, expected, high = communicators(Sharding(strategy="ddp", world=4))
-    assert expected == pytest.approx(688e6, rel=0.15)
-    assert low < 688e6 < high
+    assert expected == 688 << 20
+    assert low < 544 << 20 < expected < high
+    assert communicators(Sharding(strategy="ddp", world=2))[1] == 544 << 20
 
 
 def test_an_all_to_all_connects_every_pair() -> None:
