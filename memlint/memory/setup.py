@@ -304,6 +304,9 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
 WHOLE = {"unet_2d_condition"}
 """Networks whose parts are no layers of one kind: they are simulated as a whole."""
 
+CLASS_DEPTHS = {"flux_transformer": 19}
+"""Blocks of diffusers' classes whose published configurations leave them out (diffusers 0.42 `transformer_flux.py`)."""
+
 
 def _depth(architecture: Architecture, objective: str) -> int:
     """Layers of the stack that is trained: classifying images takes a dual encoder's vision tower alone."""
@@ -313,7 +316,8 @@ def _depth(architecture: Architecture, objective: str) -> int:
     if architecture.model_type in WHOLE:
         return 1
     depths = architecture.config.get("depths")
-    return architecture.layers or (sum(depths) if isinstance(depths, (list, tuple)) else 0)
+    listed = sum(depths) if isinstance(depths, (list, tuple)) else CLASS_DEPTHS.get(architecture.model_type, 0)
+    return architecture.layers or listed
 
 
 MICRO_BATCHES = ("batch.gradient_accumulation_steps", "parallel.pipeline_micro_batches")

@@ -55,8 +55,26 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
             "projection_class_embeddings_input_dim": 96,
         },
     ),
+    "flux_transformer": (
+        "FluxTransformer2DModel",
+        {
+            "patch_size": 1,
+            "in_channels": 16,
+            "num_layers": 2,
+            "num_single_layers": 3,
+            "attention_head_dim": 24,
+            "num_attention_heads": 4,
+            "joint_attention_dim": 48,
+            "pooled_projection_dim": 40,
+            "guidance_embeds": True,
+            "axes_dims_rope": [8, 8, 8],
+        },
+    ),
 }
 """Name -> (class, configuration)."""
+
+LATENT_ROWS = 96
+"""Of a transformer's sample."""
 
 REGIMES = (
     *(Regime(weights, autocast) for weights, autocast in (("float32", False), ("bfloat16", False), ("float32", True))),
@@ -70,6 +88,16 @@ REGIMES = (
 
 def inputs(name: str, config: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """The arguments of the forward call."""
+    if name == "flux_transformer":
+        return {
+            "hidden_states": torch.zeros(BATCH, LATENT_ROWS, config["in_channels"], dtype=dtype),
+            "encoder_hidden_states": torch.zeros(BATCH, TEXT, config["joint_attention_dim"], dtype=dtype),
+            "pooled_projections": torch.zeros(BATCH, config["pooled_projection_dim"], dtype=dtype),
+            "timestep": torch.zeros(BATCH, dtype=dtype),
+            "guidance": torch.zeros(BATCH, dtype=torch.float32),
+            "img_ids": torch.zeros(LATENT_ROWS, 3, dtype=dtype),
+            "txt_ids": torch.zeros(TEXT, 3, dtype=dtype),
+        }
     side = config["sample_size"]
     given: dict[str, Any] = {
         "sample": torch.zeros(BATCH, 4, side, side, dtype=dtype),
@@ -144,7 +172,7 @@ def main(names: list[str]) -> None:
         }
     record = {
         "versions": {library: version(library).split("+")[0] for library in ("torch", "diffusers", "peft")},
-        "shape": {"batch": BATCH, "text": TEXT},
+        "shape": {"batch": BATCH, "text": TEXT, "latents": LATENT_ROWS},
         "networks": {name: networks[name] for name in NETWORKS if name in networks},
     }
     RECORD.write_text(json.dumps(record, indent=1) + "\n")

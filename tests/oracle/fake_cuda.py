@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -32,6 +33,17 @@ def _install_device_guard() -> None:
     registry = (ctypes.c_void_p * 22).in_dll(c10, "_ZN3c104impl26device_guard_impl_registryE")
     registry[_CUDA] = registry[_CUDA] or registry[_META]
     _KERNELS.impl("silu_backward", lambda gradient, x: torch.empty_like(x))
+    _KERNELS.impl("_fused_rms_norm", _rms_norm)
+    _KERNELS.impl("_fused_rms_norm_backward", _rms_norm_backward)
+
+
+def _rms_norm(x: torch.Tensor, shape: list[int], weight: Any, eps: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result, and one float32 for each row (layer_norm_kernel.cu, _fused_rms_norm_cuda)."""
+    return torch.empty_like(x), x.new_empty((*x.shape[:-1], 1), dtype=torch.float32)
+
+
+def _rms_norm_backward(gradient: Any, x: torch.Tensor, shape: Any, rstd: Any, weight: Any, mask: list[bool]) -> tuple[Any, Any]:
+    return torch.empty_like(x) if mask[0] else None, torch.empty_like(weight) if mask[1] else None
 
 
 def _pad_head(t: torch.Tensor) -> torch.Tensor:

@@ -126,9 +126,15 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
 
 
 def _rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
-    """`torch.nn.RMSNorm`, one kernel (`_fused_rms_norm`, torch 2.13)."""
+    """`torch.nn.RMSNorm`: one kernel (`_fused_rms_norm`, torch 2.13), which autocast runs in float32."""
     weight = b.norm("norm", width)
-    return lambda m, x: parts.fused_norm(m, x, weight, width)
+
+    def norm(m: Machine, x: Tensor) -> Tensor:
+        if not m.autocast:
+            return parts.fused_norm(m, x, weight, width)
+        return parts.fused_norm(m, ops.cast(m, x, FP32), ops.cast(m, weight, FP32), width)
+
+    return norm
 
 
 def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, heads: int, hidden: int) -> Tensor:

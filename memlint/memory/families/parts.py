@@ -40,7 +40,7 @@ def gemma_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
     return ops.cast(m, output, dtype)
 
 
-def fused_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
+def fused_norm(m: Machine, x: Tensor, weight: Tensor, width: int) -> Tensor:
     """A Triton RMS norm (Liger, Unsloth): keeps its input and a float32 per row; backward writes into the gradient."""
     out = m.new(x.numel, x.itemsize)
     rstd = Storage(m.ledger, x.numel // width * FP32)
