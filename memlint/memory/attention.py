@@ -152,8 +152,20 @@ def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
     return ops.copy(m, out) if shape.head_major else out
 
 
+TILES = ((64, (64, 64)), (128, (128, 128)), (1 << 16, (128, 64)))
+"""Tiles of the backward kernel by the widest head that it takes (`kernels/cutlassB.h`, compute capability 8.0 and 9.0)."""
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
 def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:
-    """Memory-efficient SDPA: as flash, with the attention bias kept and a float32 delta per row in backward."""
+    """Memory-efficient SDPA: as flash, with the attention bias kept.
+
+    Backward (torch 2.13 `attention_backward.cu`, `mem_eff_attention/kernel_backward.h`): a float32 delta per row, and a workspace that
+    holds dq in float32 (`workspace_elements_gq`), tile by tile.
+    """
     out = m.new(shape.out, q.itemsize)
     lse = Storage(m.ledger, shape.batch * shape.heads * ((shape.queries + 31) // 32 * 32) * FP32)
     sizes = (q.numel, k.numel, v.numel)
@@ -165,14 +177,17 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
         padded = (shape.keys + 15) // 16 * 16
         rows = max(bias.numel, shape.batch * shape.queries * shape.keys) if bias.itemsize == BYTE else bias.numel
         bias_storage = Storage(m.ledger, rows // shape.keys * padded * itemsize)
+    widest = max(shape.head_dim, shape.value_dim)
+    rows, columns = next(tile for most, tile in TILES if widest <= most)
+    workspace = shape.batch * shape.heads * _up(shape.queries, rows) * _up(shape.head_dim, columns)
     need_bias = bias is not None and bias.node is not None
     bias_numel = bias.numel if bias is not None else 0
 
     def rule(g: Tensor) -> Grads:
         dq, dk, dv = (m.new(n, itemsize) for n in sizes)
-        delta = m.new(statistics, FP32)
         grad_bias = m.new(bias_numel, itemsize) if need_bias else None
-        del delta
+        temporaries = m.new(statistics, FP32), m.new(workspace, FP32)
+        del temporaries
         return dq, dk, dv, grad_bias
 
     saved = (q.storage, k.storage, v.storage, out.storage, lse, bias_storage, *_philox(m))
