@@ -304,8 +304,8 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
 WHOLE = {"unet_2d_condition"}
 """Networks whose parts are no layers of one kind: they are simulated as a whole."""
 
-CLASS_DEPTHS = {"flux_transformer": 19}
-"""Blocks of diffusers' classes whose published configurations leave them out (diffusers 0.42 `transformer_flux.py`)."""
+CLASS_DEPTHS = {"flux_transformer": 19, "sd3_transformer": 18}
+"""Blocks of diffusers' transformers where a configuration leaves them out (diffusers 0.42 `transformer_flux.py`, `transformer_sd3.py`)."""
 
 
 def _depth(architecture: Architecture, objective: str) -> int:
@@ -325,7 +325,7 @@ MICRO_BATCHES = ("batch.gradient_accumulation_steps", "parallel.pipeline_micro_b
 
 def _patches(architecture: Architecture, media: Media) -> int | None:
     """Tokens of one image in an image model."""
-    if architecture.model_type in WHOLE or (architecture.heads is None and architecture.config.get("depths")):
+    if architecture.model_type in (*WHOLE, *CLASS_DEPTHS) or (architecture.heads is None and architecture.config.get("depths")):
         return 1  # a convolutional network has positions, but no tokens
     size, patch = media.image_size or architecture.config.get("image_size"), architecture.config.get("patch_size")
     return (int(size) // int(patch)) ** 2 + 1 if isinstance(size, int) and isinstance(patch, int) and patch else None

@@ -40,6 +40,19 @@ _UNET = {
     "cross_attention_dim": 48,
     "attention_head_dim": 4,
 }
+_SD3 = {
+    "sample_size": 32,
+    "patch_size": 2,
+    "in_channels": 4,
+    "num_layers": 3,
+    "attention_head_dim": 24,
+    "num_attention_heads": 4,
+    "joint_attention_dim": 48,
+    "caption_projection_dim": 96,
+    "pooled_projection_dim": 40,
+    "out_channels": 4,
+    "pos_embed_max_size": 24,
+}
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "unet_2d_condition": ("UNet2DConditionModel", _UNET),
     "unet_2d_condition-xl": (
@@ -70,6 +83,11 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
             "axes_dims_rope": [8, 8, 8],
         },
     ),
+    "sd3_transformer": ("SD3Transformer2DModel", _SD3),
+    "sd3_transformer-3.5": (
+        "SD3Transformer2DModel",
+        {**_SD3, "qk_norm": "rms_norm", "dual_attention_layers": [0]},
+    ),
 }
 """Name -> (class, configuration)."""
 
@@ -99,6 +117,13 @@ def inputs(name: str, config: dict[str, Any], dtype: torch.dtype) -> dict[str, A
             "txt_ids": torch.zeros(TEXT, 3, dtype=dtype),
         }
     side = config["sample_size"]
+    if name.startswith("sd3"):
+        return {
+            "hidden_states": torch.zeros(BATCH, config["in_channels"], side, side, dtype=dtype),
+            "encoder_hidden_states": torch.zeros(BATCH, TEXT, config["joint_attention_dim"], dtype=dtype),
+            "pooled_projections": torch.zeros(BATCH, config["pooled_projection_dim"], dtype=dtype),
+            "timestep": torch.zeros(BATCH, dtype=dtype),
+        }
     given: dict[str, Any] = {
         "sample": torch.zeros(BATCH, 4, side, side, dtype=dtype),
         "timestep": torch.zeros(BATCH, dtype=torch.long),

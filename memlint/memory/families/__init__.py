@@ -39,7 +39,7 @@ TYPES = {
     "llama4": "llama4 llama4_text",
     "esm": "esm",
     "hybrid": "mamba falcon_mamba mamba2 falcon_h1 jamba nemotron_h granitemoehybrid bamba lfm2",
-    "flux": "flux_transformer",
+    "mmdit": "flux_transformer sd3_transformer",
     "dit": "flux2_transformer cogvideox_transformer3d",
     "unet": "unet_2d_condition",
     "image_classification": "vit deit dinov2 beit",
