@@ -132,7 +132,7 @@ class Builder:
             weight = self.parameter(name, "linear", (fout * copies, fin))
         layer = Linear(name, fin, fout, weight)
         if packed:
-            layer.quantised = Quantised(setup.quantization, setup.compute_itemsize)
+            layer.quantised = Quantised(setup.quantization, setup.compute_itemsize, setup.unpacked_itemsize)
         if bias:
             layer.bias = self.vector(f"{name}.bias", fout)
         adapts = setup.adapter and setup.adapter not in BESIDE and not self.frozen and name not in self.translated

@@ -7,16 +7,23 @@ from collections.abc import Callable
 from memlint.memory import ops
 from memlint.memory.autograd import View
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, FP32, HALF, Grads, Parameter, Storage, Tensor
+from memlint.memory.tensor import BYTE, FP32, HALF, Grads, Parameter, Tensor
 from memlint.typed import NamedTuple
 
 
 class Quantised(NamedTuple):
-    """A weight that is stored packed and unpacked to `compute` bytes per element for each use."""
+    """A weight that is stored packed and unpacked to `compute` bytes per element for each use, by way of `raw` bytes if these are not 0."""
 
     method: str
     compute: int
-    statistics: tuple[Storage, ...] = ()
+    raw: int = 0
+
+    def unpacked(self, m: Machine, numel: int) -> Tensor:
+        """The weight to multiply with."""
+        raw = m.new(numel, self.raw) if self.raw else None
+        weight = m.new(numel, self.compute)
+        del raw
+        return weight
 
 
 class Pair(NamedTuple):
@@ -160,20 +167,21 @@ def _quantised(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Te
         return _int8(m, layer, x)
     back = x.itemsize
     x = ops.cast(m, x, quantised.compute)
-    if m.keeps_quantised_inputs and m.has_graph and quantised.method == "bnb_4bit":
+    needs = x.node is not None or not m.tape.enabled  # a checkpointed forward has the nodes that the tape leaves out
+    if m.keeps_quantised_inputs and m.has_graph and quantised.method == "bnb_4bit" and needs:
         m.held.append((layer.weight.layer, x.storage))
-    weight = m.new(layer.fin * layer.fout, quantised.compute)
+    weight = quantised.unpacked(m, layer.fin * layer.fout)
     out = m.new(x.numel // layer.fin * layer.fout, quantised.compute)
     del weight
     need_x = x.node is not None
-    nx, ix, nw, iw = x.numel, x.itemsize, layer.fin * layer.fout, quantised.compute
+    nx, ix, nw = x.numel, x.itemsize, layer.fin * layer.fout
 
     def rule(g: Tensor) -> Grads:
         if not need_x:
             return (None,)
-        unpacked = m.new(nw, iw)
+        weight = quantised.unpacked(m, nw)
         grad = m.new(nx, ix)
-        del unpacked
+        del weight
         return (grad,)
 
     out = m.tape.record(out, (x,), rule)

@@ -172,7 +172,9 @@ def _chunked_head(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> lis
     pieces = max(1, -(-rows // setup.loss_chunk_tokens))
     parts = ops.split(m, hidden, tuple(hidden.numel // pieces for _ in range(pieces)))
     del hidden
-    logits = [_returned(m, setup, model.head(m, part)) for part in parts]
+    made = [model.head(m, part) for part in parts]
+    logits = [_returned(m, setup, piece) for piece in made]  # the whole list is converted once the model has returned it
+    del made
     losses = []
     kept = []
     for piece in logits:

@@ -71,6 +71,8 @@ class Setup(NamedTuple):
     group_size: int
     bits: int
     compute_itemsize: int
+    unpacked_itemsize: int
+    """Element size that a packed weight has before it is converted to the compute dtype; 0: it is unpacked in that."""
     quantizes_experts: bool
     quantization_skips: tuple[str, ...]
     kernels: frozenset[str]
@@ -154,6 +156,8 @@ class Setup(NamedTuple):
         """Whether a linear's weight is stored packed."""
         if not self.quantization:
             return False
+        if self.stack.framework == "litgpt":
+            return True  # Lightning Fabric's plugin replaces every linear layer (2.1 `precision/bitsandbytes.py`, `module_init_context`)
         if self.quantization == "torchao_nf4":
             return not head
         return not head and name not in self.quantization_skips
@@ -252,6 +256,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         group_size=int(facts.get("quantization.group_size", 128) or 128),
         bits=int(facts.get("quantization.bits", 4) or 4),
         compute_itemsize=ITEMSIZES.get(compute, 2 if mixed or weight == 2 else 4),
+        unpacked_itemsize=_unpacked(quantization, stack, dtype, compute),
         quantizes_experts=bool(facts.get("quantization.experts", False)),
         quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
         kernels=frozenset(facts.get("kernels", ()) or ())
@@ -306,6 +311,13 @@ WHOLE = {"unet_2d_condition"}
 
 CLASS_DEPTHS = {"flux_transformer": 19, "sd3_transformer": 18}
 """Blocks of diffusers' transformers where a configuration leaves them out (diffusers 0.42 `transformer_flux.py`, `transformer_sd3.py`)."""
+
+
+def _unpacked(quantization: str, stack: Stack, dtype: str, compute: str | None) -> int:
+    """bitsandbytes unpacks 4-bit weights in the dtype they were packed from and converts them (`autograd/_functions.py`, `MatMul4Bit`)."""
+    packed_from = "float16" if stack.packs_half else dtype
+    converts = quantization == "bnb_4bit" and packed_from != (compute or dtype)
+    return ITEMSIZES[packed_from] if converts else 0
 
 
 def _depth(architecture: Architecture, objective: str) -> int:

@@ -19,6 +19,7 @@ REPEATS_KV_FLASH = frozenset({"mistral", "mixtral", "phi3", "qwen2", "qwen2_moe"
 NEWEST_TORCH = (2, 13)
 NEWEST_PEFT = (0, 21)
 NEWEST_TORCHTUNE = (0, 6)
+NEWEST_BNB = (0, 49)
 
 OWN_MODELS = ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "nanogpt")
 """Frameworks with model classes of their own."""
@@ -76,6 +77,9 @@ class Stack(NamedTuple):
     written_gelu: bool
     """GELU is written out in elementary operations: transformers 2 to 4 with torch before 1.4 (`activations.py`, `_gelu_python`), and
     the BERT of NVIDIA's and DeepSpeed's examples of apex's time, whatever the torch (`BingBertSquad/turing/nvidia_modeling.py`)."""
+    packs_half: bool
+    """4-bit weights are packed from float16, whatever they were loaded in: bitsandbytes before 0.43 (`nn/modules.py`, `Params4bit.cuda`),
+    Lightning Fabric with any (`plugins/precision/bitsandbytes.py`)."""
     bnb_keeps_input: bool
     """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
     checkpoints_inside: bool
@@ -165,6 +169,7 @@ def stack_of(run: TrainingRun) -> Stack:
         eager_only=frozenset() if modern else frozenset({"bert"}),
         wide_dropout_masks=transformers < (4, 21),
         written_gelu=torch < (1, 4),
+        packs_half=name == "litgpt" or (_version(str(versions.get("bitsandbytes") or "")) or NEWEST_BNB) < (0, 43),
         bnb_keeps_input=_keeps_input(name, versions),
         checkpoints_inside=name == "fsdp_qlora",
         converts_outputs=name in ("litgpt", "lightning", "fabric"),

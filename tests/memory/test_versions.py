@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from memlint.facts import TrainingRun, fixed
@@ -55,3 +57,50 @@ def test_broadcast_key_heads_take_the_math_path(framework: str, versions: dict[s
     """No fused kernel takes fewer key heads than query heads without being told: softmax's result is kept whole, in the stream's dtype
     before torch 2.5, in float32 since. What is linear in the length is below a tenth of that here."""
     assert size <= kept_per_score(framework, versions) < size + 0.4
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 8,
+    "vocab_size": 32000, "num_hidden_layers": 2, "tie_word_embeddings": False,
+}  # fmt: skip
+PACKED = RUN | {
+    "quantization.method": "bnb_4bit", "quantization.compute_dtype": "bfloat16", "adapter.method": "lora", "adapter.r": 8,
+    "adapter.target_modules": ["q_proj"], "batch.sequence_length": 48,
+}  # fmt: skip
+HEAD = 32000 * 512
+
+
+def allocations(facts: dict[str, object]) -> list[tuple[int, bool]]:
+    """The sizes of what a step makes and frees, in order; True for what it makes."""
+    run = TrainingRun("test", Span("test", 1), {key: fixed(value) for key, value in (PACKED | facts).items()})
+    architecture = lookup(None, config=LLAMA).architecture
+    assert architecture is not None
+    ledger = record(setup_of(run, architecture, None, []), architecture, 2).ledger
+    return [(ledger.sizes[abs(event)], event > 0) for event in ledger.events]
+
+
+@pytest.mark.parametrize(
+    ("facts", "copies"),
+    [
+        # bitsandbytes 0.42 `Params4bit.cuda`: `self.data.contiguous().half()`; 0.43 leaves the dtype
+        ({"framework.name": "transformers", "framework.versions": {"bitsandbytes": "0.42.0"}}, 2),
+        ({"framework.name": "transformers", "framework.versions": {"bitsandbytes": "0.43.0"}}, 1),
+        ({"framework.name": "transformers", "model.dtype": "float16"}, 2),
+        # Lightning 2.1 and 2.4 `precision/bitsandbytes.py`: `weight.contiguous().to(device=device, dtype=torch.half)`
+        ({"framework.name": "litgpt", "framework.versions": {"bitsandbytes": "0.45.0"}}, 2),
+    ],
+)
+def test_weights_packed_from_another_dtype_are_unpacked_twice(facts: dict[str, object], copies: int) -> None:
+    """`F.dequantize_4bit(B, quant_state).to(A.dtype)`: in the dtype they were packed from, then in that of the input."""
+    weight = 1024 * 512 * 2  # of the feed-forward part: two layers, three matrices, forward and backward
+    made = [index for index, (size, new) in enumerate(allocations(facts)) if new and size == weight]
+    pairs = [index for index, after in pairwise(made) if after == index + 1]
+    assert len(pairs) >= 12 * (copies - 1)
+    assert copies == 2 or not pairs
+
+
+@pytest.mark.parametrize(("framework", "packed"), [("litgpt", True), ("transformers", False)])
+def test_fabric_packs_the_head_too(framework: str, packed: bool) -> None:
+    """Its plugin replaces every `torch.nn.Linear` and refuses to leave one out (`module_init_context`)."""
+    sizes = [size for size, new in allocations({"framework.name": framework}) if new]
+    assert (HEAD // 2 in sizes) is packed
