@@ -11,6 +11,7 @@ from memlint.memory.families import vision_language
 from memlint.memory.machine import start
 from memlint.memory.result import CannotEstimate
 from memlint.memory.sharding import Sharding
+from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
 
@@ -23,7 +24,7 @@ def tower_weights(b: Builder, a: Architecture) -> int:
     alone = Builder(start(1, 1), apart, a.model_type)
     try:
         vision_language.build(alone, a, 0)
-    except CannotEstimate:
+    except (CannotEstimate, NotUniform):
         return 0
     return sum(p.numel for p in alone.parameters if p.node is None)
 
