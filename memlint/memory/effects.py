@@ -58,14 +58,6 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled:
         found.append(Effect("torch.compile fuses saved activations away; its choices are approximated", (0.08, 0.08), (0.1, 0.1)))
-    if setup.stack.bnb_keeps_input and setup.quantization == "bnb_4bit":
-        found.append(
-            Effect(
-                "bitsandbytes before 0.43.2 keeps the inputs of 4-bit layers as long as the loop keeps its loss",
-                (0.05, 0.08),
-                (0.05, 0.1),
-            )
-        )
     if architecture.model_type in SCANS and "mamba" in str(architecture.config.get("layer_types", "mamba")):
         found.append(
             Effect(
