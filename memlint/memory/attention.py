@@ -177,6 +177,8 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
         padded = (shape.keys + 15) // 16 * 16
         rows = max(bias.numel, shape.batch * shape.queries * shape.keys) if bias.itemsize == BYTE else bias.numel
         bias_storage = Storage(m.ledger, rows // shape.keys * padded * itemsize)
+    if bias is not None and bias.numel < shape.scores and bias.node is not None:
+        bias = ops.expand(m, bias, shape.scores)
     widest = max(shape.head_dim, shape.value_dim)
     rows, columns = next(tile for most, tile in TILES if widest <= most)
     workspace = shape.batch * shape.heads * _up(shape.queries, rows) * _up(shape.head_dim, columns)
@@ -228,7 +230,9 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
         weights = ops.add(m, weights, bias)
     if m.mask is not None and m.mask.itemsize == BYTE:
         weights = ops.masked_fill(m, weights, m.mask)
-    elif (m.mask is not None and m.mask is not bias) or (bias is None and shape.causal):
+    elif m.mask is not None and m.mask is not bias:
+        weights = ops.add(m, weights, m.mask)
+    elif bias is None and shape.causal:
         weights = ops.shift(m, weights)
     only = [weights]  # so that the callee can let go of it
     del weights
@@ -276,8 +280,7 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
     """
     weights = scored.pop()
     if shape.float32_softmax:
-        weights = ops.softmax(m, weights, FP32)
-        weights = ops.cast(m, weights, itemsize)
+        weights = ops.cast(m, ops.softmax(m, weights, FP32), itemsize)
     elif m.autocast:
         weights = ops.softmax(m, ops.cast(m, weights, FP32), FP32)
     else:
@@ -292,6 +295,12 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
 
 def _product(m: Machine, a: Tensor, b: Tensor, numel: int) -> Tensor:
     return ops.matmul(m, a, b, numel)
+
+
+def in_dtype_of(m: Machine, x: Tensor) -> None:
+    """The additive mask of a model whose embeddings autocast normalises: it is made in the dtype of the result."""
+    if m.mask is not None and m.mask.itemsize not in (BYTE, x.itemsize):
+        m.mask = make_mask(m, x.itemsize)
 
 
 def make_mask(m: Machine, itemsize: int) -> Tensor:

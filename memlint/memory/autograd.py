@@ -16,7 +16,7 @@ from memlint.memory.tensor import Ledger, Node, Parameter, Rule, Sink, Storage, 
 class Tape:
     """Where forward code records: the ledger, the next sequence number, and whether gradients are on."""
 
-    __slots__ = ("enabled", "first_unpacked", "last_packed", "ledger", "recomputes", "seq")
+    __slots__ = ("enabled", "first_unpacked", "last_packed", "ledger", "recomputes", "running", "seq")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -28,6 +28,8 @@ class Tape:
         """What blocks from this ident on hold was made after the last tensor that a node of the recomputation keeps."""
         self.first_unpacked: int | None = 0
         """The first event of the first node in backward that kept something; None while that node is looked for."""
+        self.running: Node | None = None
+        """The node that runs in backward."""
 
     def new(self, numel: int, itemsize: int) -> Tensor:
         """Allocate a fresh tensor outside the graph."""
@@ -50,12 +52,18 @@ class Tape:
         out.node = Node(self.seq, rule, nexts, saved)
         out.index = 0
         if saved and self.recomputes:
+            out.node.unpacks = True
             ident = out.storage.ident
             made = any(s is not None and s.ident >= ident for s in saved) or any(
                 t is not None and t.storage is out.storage for t in inputs
             )
             self.last_packed = len(self.ledger.sizes) if made else ident  # inputs are packed before the kernel runs
         return out
+
+    def unpacked(self) -> None:
+        """The running node has read what it kept: hooks have handed it out, and nothing else holds it (`saved_variable.cpp`, `unpack`)."""
+        if self.running is not None and self.running.unpacks:
+            self.running.saved = None
 
     def leaf(self, x: Tensor) -> Tensor:
         """Make `x` a leaf that needs a gradient which nobody collects; its accumulator holds it as long as the graph lives."""
@@ -160,6 +168,7 @@ def backward(tape: Tape, root: Tensor, grads: list[Tensor | None]) -> None:
             tape.first_unpacked = len(tape.ledger.events)
         rule = node.rule
         assert rule is not None
+        tape.running = node
         results = list(rule(incoming) if node.consumes else rule(*incoming))
         del incoming
         node.rule = rule = None
@@ -183,7 +192,7 @@ def backward(tape: Tape, root: Tensor, grads: list[Tensor | None]) -> None:
                 order += 1
                 heapq.heappush(ready, (-target.seq, order, target))
         del results
-    tape.enabled = was_enabled
+    tape.enabled, tape.running = was_enabled, None
 
 
 def _dependencies(root: Node) -> dict[Node, int]:

@@ -102,6 +102,7 @@ def checkpointed(
     enabled, tape.enabled = tape.enabled, False
     m.has_graph = not setup.reentrant
     m.kept, m.products = ([], 0) if setup.checkpointing == "selective_op" else (None, 0)
+    others = [*([context] if context is not None else []), *m.shared]
     out = run(m, block, x, context)
     kept, m.kept = m.kept or [], None
     if setup.compiled and m.products % 2 and kept:
@@ -112,7 +113,6 @@ def checkpointed(
         out = Tensor(out.storage, out.numel, out.itemsize)
     numel, itemsize = x.numel, x.itemsize
     held: list[Storage] = [] if setup.checkpoint_offload else [x.storage]
-    others = [*([context] if context is not None else []), *m.shared]
     has_context = context is not None
     inputs_of = (x, *others)
     masks = [m.mask]
@@ -152,6 +152,8 @@ def checkpointed(
         grad = inputs.grad
         if keeps and units is not None:
             units.kept_inputs.append(inputs)
+        else:
+            inputs.grad = None  # its accumulator may outlive the graph
         _leave(m, units, index)
         return (grad, *(_taken(other) for other in detached))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memlint.memory import ops
-from memlint.memory.autograd import View
+from memlint.memory.autograd import View, alias
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import BYTE, FP32, HALF, Grads, Parameter, Tensor
 from memlint.typed import NamedTuple
@@ -48,6 +48,8 @@ class Linear:
         """The forward pass of the layer that a tuner put around this one (`memlint.memory.tuners`)."""
         self.pair: Pair | None = None
         """The tuner's matrices where kernels may take them (`memlint.memory.lora_kernels`)."""
+        self.viewed = False
+        """It multiplies with a view of its weight (`x @ weight.T`), whose cast autocast does not cache."""
         self.dropout: float = 0.0
         """Dropout in front of the adapter where the framework keeps it on the layer (litgpt)."""
 
@@ -104,7 +106,8 @@ def base(m: Machine, layer: Linear, x: Tensor) -> Tensor:
     """The layer without its adapter."""
     if layer.quantised is not None:
         return _quantised(m, layer, layer.quantised, x)
-    return product(m, x, ops.merged(m, layer.weight), layer.bias, layer.fin, layer.fout)
+    weight = ops.merged(m, layer.weight)
+    return product(m, x, alias(weight) if layer.viewed else weight, layer.bias, layer.fin, layer.fout)
 
 
 def unpacked(m: Machine, layer: Linear) -> Tensor:

@@ -115,8 +115,10 @@ def mul(m: Machine, a: Tensor, b: Tensor) -> Tensor:
     need_a, need_b = a.node is not None, b.node is not None
 
     def rule(g: Tensor) -> Grads:
-        ga = m.new(g.numel, g.itemsize) if need_a else None
+        # Both at full size, before the engine sums one up (`validate_outputs`).
         gb = m.new(g.numel, g.itemsize) if need_b else None
+        ga = m.new(g.numel, g.itemsize) if need_a else None
+        m.tape.unpacked()
         if ga is not None:
             ga = reduced(m, ga, na, ia)
         if gb is not None:
@@ -156,10 +158,10 @@ def power(m: Machine, x: Tensor) -> Tensor:
     numel, itemsize = x.numel, x.itemsize
 
     def rule(g: Tensor) -> Grads:
-        factor = m.new(numel, itemsize)
-        factor = m.new(numel, itemsize)
+        # C++ keeps the parts of an expression to its end.
+        parts = m.new(numel, itemsize), m.new(numel, itemsize)
         grad = m.new(numel, itemsize)
-        del factor
+        del parts
         return (grad,)
 
     return m.tape.record(out, (x,), rule, (x.storage,))
@@ -310,6 +312,12 @@ def take(m: Machine, x: Tensor, index: Tensor, numel: int) -> Tensor:
 def pick(m: Machine, x: Tensor) -> Tensor:
     """`x[..., [n], :]`: a copy of a slice by an index list."""
     return gather(m, x, m.new(1, INT64), x.numel)
+
+
+def expand(m: Machine, x: Tensor, numel: int) -> Tensor:
+    """`x.expand(...)`, a view whose gradient has its full size and is summed."""
+    few, itemsize = x.numel, x.itemsize
+    return m.tape.record(Tensor(x.storage, numel, itemsize), (x,), lambda g: (m.new(few, itemsize),))
 
 
 def spread(m: Machine, x: Tensor, numel: int) -> Tensor:

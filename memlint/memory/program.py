@@ -240,6 +240,8 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
         if units is not None:
             units.past_embedding()
         for block in stage.blocks:
+            if model.names_states:
+                m.named.append(x)
             m.ledger.enter("forward", index)
             if units is not None:
                 units.enter_forward(index)

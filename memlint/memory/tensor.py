@@ -49,6 +49,12 @@ class Ledger:
         """Start a new segment: the events from here on belong to this phase and layer."""
         self.segments.append((len(self.events), self.prefix + phase, layer))
 
+    def within(self, layer: int) -> int:
+        """The events from here on belong to this layer, in the same phase; returns the layer before."""
+        _, phase, before = self.segments[-1]
+        self.segments.append((len(self.events), phase, layer))
+        return before
+
 
 class Storage:
     """`nbytes` of memory, allocated at construction and freed when the last reference goes."""
@@ -124,7 +130,7 @@ class Parameter(Tensor):
 class Node:
     """One recorded operation. `nexts` are the (node, output index) that its input gradients flow to."""
 
-    __slots__ = ("consumes", "nexts", "outputs", "rule", "saved", "seq")
+    __slots__ = ("consumes", "nexts", "outputs", "rule", "saved", "seq", "unpacks")
 
     def __init__(
         self,
@@ -139,6 +145,8 @@ class Node:
         self.nexts = nexts
         self.saved: tuple[Storage | None, ...] | None = saved
         self.outputs = outputs
+        self.unpacks = False
+        """What it kept is recomputed, and goes as soon as it has been read."""
         self.consumes = False
         """The rule gets the list of gradients itself and takes them out of it, so that they can go while it runs."""
 

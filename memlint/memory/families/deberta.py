@@ -147,7 +147,9 @@ def _apart(b: Builder, hidden: int) -> tuple[Projections, tuple[Linear, Linear]]
 
 def _joined(b: Builder, hidden: int) -> tuple[Projections, tuple[Linear, Linear]]:
     """Query, key and value of v1: one projection, the biases of query and value added to its parts; the query is scaled."""
-    q_bias, v_bias = b.vector("q_bias", hidden), b.vector("v_bias", hidden)
+    # Their dtype is that of `torch.zeros`, whatever the weights are loaded in.
+    trained = not b.frozen and b.setup.trains("q_bias", "bias")
+    q_bias, v_bias = (b.make(name, "bias", (hidden,), FP32, trained, "weights") for name in ("q_bias", "v_bias"))
     joined = b.linear("in_proj", hidden, 3 * hidden)
 
     def project(m: Machine, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -177,15 +179,15 @@ def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, 
     up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
     second = _norm(b, "output.LayerNorm", hidden)
 
-    def positions(m: Machine, states: Tensor, projection: Linear, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores against every relative position, picked by distance; and the distances."""
+    def positions(m: Machine, states: Tensor, projection: Linear, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores against every relative position, picked by distance; the distances; and the projected positions."""
         rows = m.batch * heads * m.sequence
         projected = apply(m, projection, positions)
         kinds = projected.numel // hidden
-        projected = ops.spread(m, projected if first_version else _by_head(m, projected), m.batch * projected.numel)
-        scored = ops.matmul(m, seen(m, states), projected, rows * kinds)
+        projected = projected if first_version else _by_head(m, projected)
+        scored = ops.matmul(m, seen(m, states), ops.spread(m, projected, m.batch * projected.numel), rows * kinds)
         index = m.new(m.sequence * m.sequence, INT64)
-        return ops.take(m, scored, index, rows * m.sequence), index
+        return ops.take(m, scored, index, rows * m.sequence), index, projected
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         pairs = m.batch * heads * m.sequence * m.sequence
@@ -196,22 +198,31 @@ def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, 
             table = ops.dropout(m, m.shared[1], dropout)
             if first_version:
                 table = ops.narrow(m, table, 2 * min(span, m.sequence) * hidden)
-            picked: list[Tensor] = []  # `c2p_att`, `c2p_pos`, `p2c_att`, `p2c_pos` are names until the bias is there
+            # `c2p_att`, `c2p_pos`, `p2c_att`, `p2c_pos` and the layers of positions are names until the bias is there.
+            picked: list[Tensor] = []
             if pos_key is not None:
                 picked += positions(m, query, pos_key, table)
-                total = ops.shift(m, ops.scale(m, picked[0]))
+                total = ops.shift(m, divided(m, picked[0]))
             if pos_query is not None:
                 picked += positions(m, key, pos_query, table)
-                other = ops.scale(m, picked[-2])
+                other = divided(m, picked[-3])
                 total = other if total is None else add_into(m, total, other)
                 del other
             picked.clear()
             if total is not None:
                 scores = ops.add(m, scores, total)
-        scores = ops.masked_fill(m, scores, m.new(m.batch * m.sequence * m.sequence, BYTE))
+        seen_by, unseen = (m.new(m.batch * m.sequence * m.sequence, BYTE) for _ in ("mask.bool()", "~mask"))
+        scores = ops.masked_fill(m, scores, unseen)
+        del unseen
         weights = ops.softmax(m, ops.cast(m, scores, FP32) if m.autocast else scores, FP32 if m.autocast else scores.itemsize)
         weights = ops.dropout(m, weights, drop)
-        return ops.copy(m, ops.matmul(m, weights, seen(m, value), x.numel))
+        mixed = ops.copy(m, ops.matmul(m, weights, seen(m, value), x.numel))
+        del seen_by
+        return mixed
+
+    def divided(m: Machine, scores: Tensor) -> Tensor:
+        """By the root of the size; v1 has divided the states."""
+        return scores if first_version else ops.scale(m, scores)
 
     def seen(m: Machine, states: Tensor) -> Tensor:
         """v1 hands `matmul` views of its one projection, which each product copies; v2's states are copies already."""

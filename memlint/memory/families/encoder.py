@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memlint.memory import ops
-from memlint.memory.attention import Shape, attend, make_mask
+from memlint.memory.attention import Shape, attend, in_dtype_of
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.llama import LANGUAGE
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, INT64, Parameter, Tensor
+from memlint.memory.tensor import INT64, Parameter, Tensor
 from memlint.models.architecture import Architecture
 
 DROPOUTS = {"distilbert": ("dropout", "attention_dropout")}
@@ -55,11 +55,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         for table in boxes:
             x = ops.add(m, x, ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens), inputs=False))
         x = ops.dropout(m, norm(m, x), hidden_drop)
-        if m.mask is not None and m.mask.itemsize not in (
-            BYTE,
-            x.itemsize,
-        ):  # it is made in the dtype of the normalised embeddings
-            m.mask = make_mask(m, x.itemsize)
+        in_dtype_of(m, x)
         return apply(m, project, x) if project is not None else x
 
     if a.model_type == "albert":
@@ -114,9 +110,10 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
         del mixed, core
         inner_states = parts.activation(m, apply(m, up, x), act)
         fed = apply(m, down, inner_states)
-        if a.model_type == "distilbert":  # one name for what follows one another
+        if a.model_type in ("distilbert", "albert"):  # one name for what follows one another
             del inner_states
-        fed = ops.dropout(m, fed, hidden_drop)
+        if a.model_type != "albert":
+            fed = ops.dropout(m, fed, hidden_drop)
         return second(m, ops.add(m, fed, x))
 
     return block

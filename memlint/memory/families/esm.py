@@ -70,7 +70,8 @@ def _language(b: Builder, stage: Stage, words: Parameter, hidden: int) -> Model:
     bias = b.vector("bias", b.setup.vocabulary)
 
     def head(m: Machine, x: Tensor) -> Tensor:
-        return ops.add(m, apply(m, decoder, norm(m, _gelu(m, apply(m, transform, x)))), bias)
+        x = norm(m, _gelu(m, apply(m, transform, x)))
+        return ops.add(m, apply(m, decoder, x), bias)
 
     return Model([stage], head, decoder, hidden, b.setup.vocabulary, causal=False, upcasts=False)
 

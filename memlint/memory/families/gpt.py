@@ -215,6 +215,8 @@ def _block(
     up, down = b.linear(style.up, hidden, inner, bias), b.linear(style.down, inner, hidden, bias)
     act = a.activation or "gelu"
     falcon = a.model_type == "falcon"
+    for linear in (*projections, out, up, down):
+        linear.viewed = falcon  # `FalconLinear`
     if a.config.get("new_decoder_architecture"):
         kv_heads = heads
 

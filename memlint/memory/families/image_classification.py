@@ -40,11 +40,11 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def classify(m: Machine, x: Tensor) -> Tensor:
         few = m.batch * width
+        first = ops.narrow(m, x, few) if reads in ("first", "both") else None
         patches = ops.narrow(m, x, x.numel - few) if reads in ("patches", "both") else x
         mean = ops.mean_last(m, patches, patches.numel // few) if reads != "first" else None
         if after is not None and mean is not None:
             mean = after(m, mean)
-        first = ops.narrow(m, x, few) if reads in ("first", "both") else None
         del x, patches
         read = tuple(t for t in (first, mean) if t is not None)
         return apply(m, classifier, ops.concat(m, read) if len(read) > 1 else read[0])

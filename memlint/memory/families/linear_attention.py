@@ -209,13 +209,19 @@ def _outer_difference(m: Machine, x: Tensor, numel: int) -> Tensor:
 
 
 def _solved(m: Machine, system: Tensor, right: Tensor) -> Tensor:
-    """`torch.linalg.solve_triangular`: keeps the system and the solution."""
+    """`torch.linalg.solve_triangular`: keeps the system and the solution; backward solves again, multiplies, negates, and takes the
+    triangle (torch 2.13 `FunctionsManual.cpp`, `linalg_solve_triangular_backward`)."""
     out = m.new(right.numel, FP32)
     ns, nr = system.numel, right.numel
 
     def rule(g: Tensor) -> tuple[Tensor | None, ...]:
         grad = m.new(nr, FP32)
-        return m.new(ns, FP32), grad
+        product = m.new(ns, FP32)
+        negated = m.new(ns, FP32)
+        del product
+        triangle = m.new(ns, FP32)
+        del negated
+        return triangle, grad
 
     return m.tape.record(out, (system, right), rule, (system.storage, out.storage))
 

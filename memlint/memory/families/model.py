@@ -59,4 +59,6 @@ class Model:
         """A classifier's head takes all positions, not the first one's states."""
         self.names_embedding = names_embedding
         """A local variable (`inputs_embeds`, `embedding_output`) holds the embedding's result until the stack has run (transformers)."""
+        self.names_states = False
+        """The output holds every block's input and the last one's result until the loss is there."""
         self.extras: dict[str, int] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memlint.memory import ops
-from memlint.memory.attention import Shape, attend
+from memlint.memory.attention import Shape, attend, in_dtype_of
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.encoder import POOLED_HEADS_ONLY
@@ -35,6 +35,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     dropout = float(config.get("embedding_dropout") or 0.0)
     head_dim = hidden // (a.heads or 1)
     tables: list[tuple[Tensor, Tensor]] = []
+    unused: list[Tensor] = []  # the window's mask is made even where no layer has a window
     blocks = []
     for index in range(layers):
         b.enter_layer(index)
@@ -46,18 +47,22 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, 0))  # the batch holds the ids
-        m.shared = []
-        if window and not m.attention.startswith("flash"):
-            rows = m.batch if m.mask is not None else 1
-            itemsize = x.itemsize if m.attention == "eager" else BYTE
-            m.shared.append(m.new(rows * m.sequence * m.sequence, itemsize))
         x = ops.dropout(m, norm(m, x), dropout)
+        in_dtype_of(m, x)
+        m.shared = []
+        if not m.attention.startswith("flash"):
+            eager = m.attention == "eager"
+            rows = m.batch if eager or m.mask is not None else 1
+            itemsize = x.itemsize if eager else BYTE
+            (m.shared if window else unused).append(m.new(rows * m.sequence * m.sequence, itemsize))
         tables[:] = [parts.rotary_tables(m, head_dim, x.itemsize) for _ in range(kinds)]
         return x
 
     def finish(m: Machine, x: Tensor) -> Tensor:
+        x = final(m, x)
         m.shared = []
-        return final(m, x)
+        unused.clear()
+        return x
 
     stage = Stage(embed, blocks, finish)
     dense = b.linear("dense", hidden, hidden, bias=bool(config.get("classifier_bias")))
@@ -90,13 +95,15 @@ def _norm(b: Builder, a: Architecture, name: str, width: int) -> Callable[[Machi
     return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
 
 
-def _rotated(m: Machine, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
-    """`apply_rotary_pos_emb`: each use raises the operand to float32 by itself, the sum is cast back."""
-    left = ops.mul(m, ops.cast(m, x, FP32), tables[0])
-    wide = ops.cast(m, x, FP32)
-    first, second = ops.narrow(m, wide, x.numel // 2), ops.narrow(m, wide, x.numel // 2)
-    turned = ops.concat(m, (ops.scale(m, second), first))
-    return ops.cast(m, ops.add(m, left, ops.mul(m, turned, tables[1])), x.itemsize)
+def _rotated(m: Machine, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """`apply_rotary_pos_emb`: each use raises the operand to float32 by itself, the sums are cast back."""
+    q_embed, k_embed = _turned(m, q, *tables), _turned(m, k, *tables)
+    return ops.cast(m, q_embed, q.itemsize), ops.cast(m, k_embed, k.itemsize)
+
+
+def _turned(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    left = ops.mul(m, ops.cast(m, x, FP32), cos)
+    return ops.add(m, left, ops.mul(m, parts.rotate_half(m, ops.cast(m, x, FP32)), sin))
 
 
 def _block(b: Builder, a: Architecture, index: int, tables: list[tuple[Tensor, Tensor]]) -> Block:
@@ -114,24 +121,26 @@ def _block(b: Builder, a: Architecture, index: int, tables: list[tuple[Tensor, T
     drop, mlp_drop = float(config.get("attention_dropout") or 0.0), float(config.get("mlp_dropout") or 0.0)
     sliding = is_windowed(a, index)
 
-    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        normed = first(m, x) if first is not None else x
-        q, k, v = ops.split(m, apply(m, qkv, normed), (normed.numel, normed.numel, normed.numel))
-        q, k = _rotated(m, q, tables[-1]), _rotated(m, k, tables[-1])
+    def attention(m: Machine, x: Tensor) -> Tensor:
+        q, k, v = ops.split(m, apply(m, qkv, x), (x.numel, x.numel, x.numel))
+        q, k = _rotated(m, q, k, tables[-1])
         shape = Shape(m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, drop, causal=False)
         kept = m.mask
         if sliding and m.shared:
             m.mask = m.shared[0]
         mixed = attend(m, q, k, v, shape)
         m.mask = kept
-        del q, k, v, normed, kept
-        attended = ops.dropout(m, apply(m, out, mixed), drop)  # a name of the layer's own
-        del mixed
-        x = ops.add(m, x, attended)
-        normed = second(m, x)  # an argument of the MLP until that returns
-        both = apply(m, wi, normed)
+        mixed = apply(m, out, mixed)
+        return ops.dropout(m, mixed, drop)
+
+    def feed_forward(m: Machine, x: Tensor) -> Tensor:
+        both = apply(m, wi, x)
         value, gate = ops.split(m, both, (both.numel // 2, both.numel // 2))
-        inner_states = ops.dropout(m, ops.mul(m, parts.activation(m, value, act), gate), mlp_drop)
-        return ops.add(m, x, apply(m, wo, inner_states))
+        return apply(m, wo, ops.dropout(m, ops.mul(m, parts.activation(m, value, act), gate), mlp_drop))
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        attended = attention(m, first(m, x) if first is not None else x)
+        x = ops.add(m, x, attended)
+        return ops.add(m, x, feed_forward(m, second(m, x)))
 
     return block

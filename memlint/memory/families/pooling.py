@@ -35,7 +35,8 @@ def pooling_head(b: Builder, config: Mapping[str, Any], tower: Tower) -> Callabl
         b_query, b_pair = ops.split(m, shift, (hidden, 2 * hidden))
         q = _projected(m, query, w_query, b_query, hidden, hidden)
         half = ops.autocast(m, x)
-        flat = ops.copy(m, half)  # positions come first here
+        # Positions come first here: where the weight needs a gradient, `matmul` folds them into rows, which copies (`should_fold`).
+        flat = ops.copy(m, half) if weight.node is not None else half
         kv = ops.copy(m, _projected(m, flat, w_pair, b_pair, hidden, 2 * hidden))
         del half, flat
         k, v = ops.split(m, kv, (kv.numel // 2, kv.numel // 2))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from memlint.memory import convolutions, ops
-from memlint.memory.attention import Shape, attend
+from memlint.memory.attention import Shape, attend, in_dtype_of
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed
 from memlint.memory.families import parts
@@ -41,6 +41,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     dropout = float(config.get("hidden_dropout") or 0.0)
     between = float(config.get("feat_proj_dropout") or 0.0)
     sound: list[Tensor] = []
+    local: list[Tensor] = []
+    """What the encoder's local variables hold until its blocks have run."""
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         sound[:] = [m.new(m.batch * lengths[0], b.setup.weight_itemsize)]
@@ -52,15 +54,21 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
                 x = checkpointed(m, b.setup, None, convolution, x, None, -1)
             else:
                 x = convolution(m, x, None)
-        normed = first(m, x)
-        m.named.append(normed)  # `extract_features`
-        x = ops.dropout(m, apply(m, project, normed), between)
+        if a.model_type == "hubert":
+            local.append(x)
+        x = first(m, x)
+        if a.model_type == "wav2vec2":
+            m.named.append(x)  # its output holds what was normalised as well, `extract_features`
+        x = apply(m, project, x)
+        x = ops.dropout(m, x, between)
         if m.mask is not None:
             padded = m.new(x.numel, BYTE)
+            local.append(m.new(x.numel, BYTE))  # what is not padded
             x = m.tape.record(Tensor(x.storage, x.numel, x.itemsize), (x,), _zeroed(m, x), (padded.storage,))
             del padded
+        in_dtype_of(m, x)
         placed = positions(m, x)
-        m.named += (x, placed)
+        local.extend((x, placed))
         x = ops.add(m, x, placed)
         if not stable:
             x = norm(m, x)
@@ -68,7 +76,13 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     blocks = [_block(b, a, index, stable) for index in range(layers)]
     b.enter_layer(-1)
-    return _headed(b, config, Stage(embed, blocks, norm if stable else lambda m, x: x), hidden)
+
+    def finish(m: Machine, x: Tensor) -> Tensor:
+        x = norm(m, x) if stable else x
+        local.clear()
+        return x
+
+    return _headed(b, config, Stage(embed, blocks, finish), hidden)
 
 
 def _lengths(frames: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -151,7 +165,6 @@ def _block(b: Builder, a: Architecture, index: int, stable: bool) -> Block:
         )
         query, key, value = (apply(m, projection, x) for projection in (q, k, v))
         mixed = attend(m, query, key, value, shape)
-        del query, key, value
         return apply(m, out, mixed)
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
@@ -196,4 +209,7 @@ def _headed(b: Builder, config: Mapping[str, Any], stage: Stage, hidden: int) ->
         x = apply(m, projector, x)
         return apply(m, classifier, ops.mean_last(m, x, m.sequence))
 
-    return Model([stage], classify, None, hidden, b.setup.num_labels, causal=False, reads_all=True, names_embedding=False)
+    model = Model([stage], classify, None, hidden, b.setup.num_labels, causal=False, reads_all=True, names_embedding=False)
+    # `filter_output_hidden_states` around the classifier collects them (`backbone_utils.py` of transformers 5.24; none in 4.57).
+    model.names_states = b.setup.stack.transformers >= (5, 0)
+    return model

@@ -57,7 +57,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     scales = bool(config.get("scale_decoder_outputs", b.setup.tied))
 
     def logits(m: Machine, x: Tensor) -> Tensor:
-        return apply(m, head, ops.scale(m, x) if scales else x)
+        if scales:
+            x = ops.scale(m, x)
+            m.named.append(x)
+        return apply(m, head, x)
 
     return Model(stages, logits, head, hidden, b.setup.vocabulary, causal=False, upcasts=False)
 
@@ -99,10 +102,6 @@ def _stack(b: Builder, s: _Sizes, table: Parameter, layers: int, first: int, dec
                 m.shared.append(m.new(m.batch * m.sequence * source, padding.itemsize))
             if m.attention == "eager":
                 m.mask = m.new(m.batch * m.sequence * m.sequence, x.itemsize)
-        if not s.own_bias:
-            m.shared.insert(0, _bias(m, s, biases[0], b.setup.checkpointing == "none"))
-            if decodes:
-                m.shared.insert(1, m.new(s.heads * m.sequence * source, m.autocast or x.itemsize))
         return ops.dropout(m, x, s.dropout)
 
     return Stage(embed, blocks, lambda m, x: _finished(m, final, x, s.dropout))
@@ -114,17 +113,37 @@ def _finished(m: Machine, final: Norm, x: Tensor, dropout: float) -> Tensor:
 
 
 def _bias(m: Machine, s: _Sizes, table: Parameter, keeps_buckets: bool = True) -> Tensor:
-    """`compute_bias`: one value per head for each pair of positions, looked up by bucket.
-
-    The first block makes it, so a checkpointed one does not keep the buckets.
-    """
+    """`compute_bias`: one value per head for each pair of positions, looked up by bucket."""
     pairs = m.sequence * m.sequence
     buckets = m.new(pairs if keeps_buckets else 0, INT64)
     return ops.embedding(m, table, s.heads, pairs, buckets, inputs=False)
 
 
+def _made(m: Machine, s: _Sizes, table: Parameter, shape: Shape, itemsize: int, crosses: bool, checkpointed: bool) -> Tensor:
+    """What the first block adds to its scores and hands to the others: the positions' bias, zeros beside the encoder's states.
+
+    Its gradient comes back from them even where the block runs without a graph, which then keeps no buckets. Checkpointing lets the
+    zeros need a gradient, too.
+    """
+    enabled, m.tape.enabled = m.tape.enabled, True
+    recomputed = checkpointed and enabled
+    layer = -1 if recomputed else m.ledger.within(-1)  # it is no layer's own
+    if crosses:
+        made = m.new(shape.heads * shape.queries * shape.keys, m.autocast or itemsize)
+        made = m.tape.leaf(made) if checkpointed else made
+    else:
+        made = _bias(m, s, table, enabled)
+    m.tape.enabled = enabled
+    if not recomputed:
+        m.ledger.within(layer)
+    m.shared.append(made)
+    return made
+
+
 def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: bool, source: int) -> Block:
     width = s.heads * s.head_dim
+    checkpointed = b.setup.checkpointing != "none"
+    padded = int(decodes and b.setup.padding_mask)  # the encoder's mask comes first among what the blocks share
 
     def attention(prefix: str, has_bias: bool) -> Callable[[Machine, Tensor, Tensor | None], Tensor]:
         b.parent = prefix
@@ -134,6 +153,16 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
             biases.append(b.embedding("relative_attention_bias", s.buckets, s.heads))
         own = biases[-1] if s.own_bias and has_bias else None
         norm = _norm(b, "layer_norm", s.hidden)
+
+        def bias_of(m: Machine, shape: Shape, itemsize: int, crosses: bool) -> Tensor:
+            if own is not None:
+                return _bias(m, s, own)
+            if s.own_bias:
+                return m.new(shape.heads * shape.queries * shape.keys, m.autocast or itemsize)
+            place = padded + crosses
+            if place < len(m.shared):
+                return m.shared[place]
+            return _made(m, s, biases[0], shape, itemsize, crosses, checkpointed)
 
         def run(m: Machine, x: Tensor, other: Tensor | None) -> Tensor:
             normed = norm(m, x)
@@ -152,8 +181,9 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
                 float32_softmax=False,
             )
             query, key, value = apply(m, q, normed), apply(m, k, states), apply(m, v, states)
-            mixed = _attend(m, s, query, key, value, shape, own, other is not None)
-            del query, key, value
+            crosses = other is not None
+            bias = bias_of(m, shape, query.itemsize, crosses)
+            mixed = _attend(m, query, key, value, shape, bias, crosses, padded)
             return ops.add(m, x, ops.dropout(m, apply(m, out, mixed), s.dropout))
 
         return run
@@ -180,17 +210,9 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
     return block
 
 
-def _attend(m: Machine, s: _Sizes, q: Tensor, k: Tensor, v: Tensor, shape: Shape, own: Parameter | None, crosses: bool) -> Tensor:
+def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor, crosses: bool, padded: int) -> Tensor:
     """Attention with the position bias; SDPA gets it together with the mask as one additive mask, made in every layer."""
-    if own is not None:
-        bias = _bias(m, s, own)
-    elif s.own_bias:
-        bias = m.new(shape.heads * shape.queries * shape.keys, m.autocast or q.itemsize)
-    else:
-        bias = m.shared[1 if crosses else 0]
-    padding = m.mask
-    if crosses:
-        padding = next((t for t in m.shared if t is not bias and t.numel == shape.batch * shape.queries * shape.keys), None)
+    padding = m.mask if not crosses else m.shared[0] if padded else None
     kept, m.mask = m.mask, padding
     if m.attention == "sdpa":
         per_head = shape.heads * shape.queries * shape.keys
@@ -199,7 +221,7 @@ def _attend(m: Machine, s: _Sizes, q: Tensor, k: Tensor, v: Tensor, shape: Shape
         elif shape.causal:
             bias = ops.where(m, m.new(shape.queries * shape.keys, BYTE), bias, per_head)
         elif not crosses:
-            bias = ops.copy(m, bias)
+            bias = ops.copy(m, bias)  # it is a transposed view
     mixed = attend(m, q, k, v, shape, bias)
     m.mask = kept
     return mixed

@@ -46,6 +46,8 @@ class Style(NamedTuple):
     """Frames that one patch spans."""
     pools: str = ""
     """How one vector is made of an image: first (the first position, normalised: CLIP), attention (SigLIP), or not at all."""
+    scales_left: bool = False
+    """The scale is the left operand, whose gradient is summed up first."""
     mask_token: bool = False
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax."""
@@ -65,7 +67,7 @@ STYLES = {
     "vit": Style(),
     "deit": Style(tokens=2),
     "dinov2": Style(scales=True, mask_token=True, float32_softmax=False),
-    "beit": Style(scales=True, key_bias=False),
+    "beit": Style(scales_left=True, scales=True, key_bias=False),
     "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
                                norm_before=True, pools="first"),
     "siglip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table", pools="attention"),
@@ -334,19 +336,22 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower, 
             return parts.gated_mlp(m, x, mlp[0], mlp[1], down, act)
         return parts.mlp(m, x, mlp[0], down, act)
 
+    def scaled(m: Machine, x: Tensor, by: Tensor) -> Tensor:
+        return ops.mul(m, by, x) if style.scales_left else ops.mul(m, x, by)
+
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         residual = x
         x = attention(m, first(m, x))
         x = ops.dropout(m, x, dropout)
         if scales:
-            x = ops.mul(m, x, scales[0])
+            x = scaled(m, x, scales[0])
         if gates:
             x = ops.mul(m, ops.unary(m, gates[0], keeps="output"), x)
         x = residual = ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
         x = feed_forward(m, second(m, x))
         x = ops.dropout(m, x, dropout)
         if scales:
-            x = ops.mul(m, x, scales[1])
+            x = scaled(m, x, scales[1])
         if gates:
             x = ops.mul(m, ops.unary(m, gates[1], keeps="output"), x)
         return ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
