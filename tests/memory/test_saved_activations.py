@@ -25,25 +25,10 @@ INEXACT: dict[str, float] = {}
 
 
 PEAKS: dict[str, float] = {
-    "llama4_text": 0.043,
-    "deepseek_v32": 0.246,
-    "glm_moe_dsa": 0.237,
-    "deberta-v2": 0.016,
-    "t5": 0.099,
+    "t5": 0.014,
     "qwen3_next": 0.064,
-    "modernbert": 0.043,
     "qwen3_5_text": 0.048,
     "wav2vec2": 0.043,
-    "umt5": 0.039,
-    "hubert": 0.036,
-    "falcon": 0.035,
-    "deberta": 0.035,
-    "albert": 0.031,
-    "dinov2": 0.028,
-    "beit": 0.022,
-    "siglip-vision": 0.021,
-    "gemma4_text": 0.017,
-    "esm": 0.011,
     "llava_onevision": 0.012,
     "convnextv2": 0.026,
 }

@@ -10,13 +10,27 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch.autograd.graph import get_gradient_edge
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_ATEN = torch.ops.aten
+_IN_PLACE = {_ATEN.scatter_add.default: _ATEN.scatter_add_.default, _ATEN.index_put.default: _ATEN.index_put_.default}
+
+
+class _InPlace(TorchDispatchMode):
+    """What is gathered or indexed is added into zeros in place, but for subclasses of tensors (`areAnyTensorSubclassLike` in
+    FunctionsManual.cpp), which fake tensors are."""
+
+    nodes = ("GatherBackward0", "IndexBackward0")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _IN_PLACE.get(func, func)(*args, **(kwargs or {}))
 
 
 class _Saved:
@@ -90,7 +104,8 @@ class Engine:
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             result = _call_python(node, gradients)
         else:
-            result = node(*gradients)
+            with _InPlace() if node.name() in _InPlace.nodes else nullcontext():
+                result = node(*gradients)
             result = [result] if isinstance(result, torch.Tensor) or result is None else list(result)
         for i, (edge, slot) in enumerate(node.next_functions):
             if edge is not None and result[i] is not None:

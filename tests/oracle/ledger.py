@@ -28,6 +28,17 @@ def _flash_workspace(query: torch.Tensor, key: torch.Tensor) -> int:
     return rounded(padded * -(-dim // 32) * 32 * 4) + rounded(padded * 4) + wide
 
 
+def _efficient_workspace(query: torch.Tensor, value: torch.Tensor) -> int:
+    """The same of the memory-efficient kernel (cuda/attention_backward.cu, mem_eff_attention/kernel_backward.h, cutlassB.h).
+
+    A float32 for each row, and the query gradient in float32, in tiles whose size depends on the widest head.
+    """
+    batch, heads, rows, dim = query.shape
+    widest = max(dim, value.shape[-1])
+    high, wide = (64, 64) if widest <= 64 else (128, 128) if widest <= 128 else (128, 64)
+    return rounded(batch * heads * rows * 4) + rounded(batch * heads * -(-rows // high) * high * -(-dim // wide) * wide * 4)
+
+
 @dataclass
 class Block:
     """One storage: its exact bytes, the operation that made it, and the weight it is a cast or copy of, if any."""
@@ -68,6 +79,9 @@ class Ledger(TorchDispatchMode):
         if func is torch.ops.aten._scaled_dot_product_flash_attention_backward.default:
             produced = sum(rounded(t.untyped_storage().nbytes()) for t in out)
             self.peak = max(self.peak, self.live + produced + _flash_workspace(args[1], args[2]))
+        if func is torch.ops.aten._scaled_dot_product_efficient_attention_backward.default:
+            produced = sum(rounded(t.untyped_storage().nbytes()) for t in out if t is not None)
+            self.peak = max(self.peak, self.live + produced + _efficient_workspace(args[1], args[3]))
         if func is torch.ops.aten._fft_c2c.default and len(args[1]) > 1:
             # cuFFT's buffer, which PyTorch allocates (native/cuda/SpectralOps.cpp), as large as the data in two dimensions
             self.peak = max(self.peak, self.live + 2 * rounded(out.untyped_storage().nbytes()))
