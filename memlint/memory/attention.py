@@ -148,7 +148,8 @@ def flash(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape) -> Tensor:
         del softmax_d, accumulator
         return dq, dk, dv
 
-    out = m.tape.record(out, (q, k, v), rule, (q.storage, k.storage, v.storage, out.storage, lse, *_philox(m)))
+    saved = (q.storage, k.storage, v.storage, out.storage, lse, *_philox(m))
+    out = m.tape.record(out, (q, k, v), rule, saved, kernel=True)
     return ops.copy(m, out) if shape.head_major else out
 
 
@@ -193,7 +194,7 @@ def efficient(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: T
         return dq, dk, dv, grad_bias
 
     saved = (q.storage, k.storage, v.storage, out.storage, lse, bias_storage, *_philox(m))
-    return m.tape.record(out, (q, k, v, bias), rule, saved)
+    return m.tape.record(out, (q, k, v, bias), rule, saved, kernel=True)
 
 
 def math(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor | None) -> Tensor:

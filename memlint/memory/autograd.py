@@ -8,15 +8,74 @@ released right after it ran), `input_buffer.cpp` (a second gradient is added in 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from sys import getrefcount
 
 from memlint.memory.tensor import Ledger, Node, Parameter, Rule, Sink, Storage, Tensor
 
 
+class Operation:
+    """An operation of compiled code. Blocks are their idents; `end` is the number of events when it was done."""
+
+    __slots__ = ("end", "fused", "inputs", "kernel", "outs", "saved")
+
+    def __init__(
+        self,
+        outs: tuple[int, ...],
+        inputs: tuple[int, ...],
+        kernel: bool,
+        end: int,
+        saved: tuple[int, ...] = (),
+        fused: Sequence[int] = (),
+    ) -> None:
+        self.outs = outs
+        self.inputs = inputs
+        self.kernel = kernel
+        """It is no element-wise operation, but a kernel of its own."""
+        self.end = end
+        self.saved = saved
+        """What it reads in backward that forward kept for it."""
+        self.fused = fused
+        """Blocks that eager code would have made in the course of it."""
+
+
+class Traced:
+    """An operation of compiled forward code, with what holds its blocks."""
+
+    __slots__ = ("end", "inputs", "kernel", "node", "outs", "parameters", "saved")
+
+    def __init__(
+        self, out: Tensor, inputs: tuple[Tensor | None, ...], saved: tuple[Storage | None, ...], kernel: bool, end: int
+    ) -> None:
+        self.outs: tuple[Storage, ...] = (out.storage,)
+        self.inputs = tuple(t.storage for t in inputs if t is not None)
+        self.parameters = [t.storage.ident for t in inputs if isinstance(t, Parameter) and t.kind not in ("input", "recomputed")]
+        self.saved = tuple(s for s in saved if s is not None)
+        self.kernel = kernel
+        self.end = end
+        self.node: Node | None = None
+
+    def operation(self) -> Operation:
+        """Without what holds the blocks."""
+        return Operation(tuple(s.ident for s in self.outs), tuple(s.ident for s in self.inputs), self.kernel, self.end)
+
+
 class Tape:
     """Where forward code records: the ledger, the next sequence number, and whether gradients are on."""
 
-    __slots__ = ("enabled", "first_unpacked", "last_packed", "ledger", "recomputes", "running", "seq")
+    __slots__ = (
+        "casts",
+        "enabled",
+        "first_unpacked",
+        "last_packed",
+        "ledger",
+        "recomputes",
+        "replayed",
+        "replays_from",
+        "running",
+        "seq",
+        "traced",
+    )
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -28,6 +87,13 @@ class Tape:
         """What blocks from this ident on hold was made after the last tensor that a node of the recomputation keeps."""
         self.first_unpacked: int | None = 0
         """The first event of the first node in backward that kept something; None while that node is looked for."""
+        self.traced: list[Traced] | None = None
+        """Compiled forward code is being run."""
+        self.casts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        """Its casts with what they are made of, by the latter's id and the dtype: equal ones are one (`fx_graph_cse`)."""
+        self.replayed: list[Operation] | None = None
+        """Compiled backward code is being run, since the event `replays_from`."""
+        self.replays_from = 0
         self.running: Node | None = None
         """The node that runs in backward."""
 
@@ -41,8 +107,14 @@ class Tape:
         inputs: tuple[Tensor | None, ...],
         rule: Rule,
         saved: tuple[Storage | None, ...] = (),
+        kernel: bool = False,
     ) -> Tensor:
-        """Attach `out` to the graph if gradients are on and an input needs one; else return it as it is."""
+        """Attach `out` to the graph if gradients are on and an input needs one; else return it as it is.
+
+        `kernel`: torch.compile does not fuse the operation with others.
+        """
+        if self.traced is not None:
+            self.traced.append(Traced(out, inputs, saved, kernel, len(self.ledger.events)))
         if not self.enabled:
             return out
         nexts = tuple((t.node, t.index) if t is not None and t.node is not None else None for t in inputs)
@@ -50,7 +122,10 @@ class Tape:
             return out
         self.seq += 1
         out.node = Node(self.seq, rule, nexts, saved)
+        out.node.kernel = kernel
         out.index = 0
+        if self.traced is not None:
+            self.traced[-1].node = out.node
         if saved and self.recomputes:
             out.node.unpacks = True
             ident = out.storage.ident
@@ -65,6 +140,12 @@ class Tape:
         if self.running is not None and self.running.unpacks:
             self.running.saved = None
 
+    def ran(self, out: Tensor | None, read: Tensor, saved: int) -> None:
+        """A backward rule of several kernels has run one of them, which read a gradient and the block of this ident."""
+        if self.replayed is not None and out is not None:
+            end = len(self.ledger.events)
+            self.replayed.append(Operation((out.storage.ident,), (read.storage.ident,), True, end, (saved,)))
+
     def leaf(self, x: Tensor) -> Tensor:
         """Make `x` a leaf that needs a gradient which nobody collects; its accumulator holds it as long as the graph lives."""
         if self.enabled:
@@ -78,9 +159,12 @@ class Tape:
         inputs: tuple[Tensor | None, ...],
         rule: Rule,
         saved: tuple[Storage | None, ...] = (),
+        kernel: bool = False,
     ) -> tuple[Tensor, ...]:
         """`record` for an operation with several outputs."""
-        self.record(outs[0], inputs, rule, saved)
+        self.record(outs[0], inputs, rule, saved, kernel)
+        if self.traced is not None:
+            self.traced[-1].outs = tuple(out.storage for out in outs)
         node = outs[0].node
         if self.enabled and node is not None:
             node.outputs = len(outs)
@@ -122,9 +206,18 @@ def alias(x: Tensor) -> Tensor:
 
 def add_up(tape: Tape, old: Tensor, new: Tensor) -> Tensor:
     """`old + new`: in place when no other tensor owns the storage of `old`, else a fresh tensor."""
+    if tape.replayed is not None:
+        total = tape.new(old.numel, max(old.itemsize, new.itemsize))
+        tape.replayed.append(_added(tape, total, old, new))
+        return total
     if getrefcount(old.storage) <= 2:
         return old
     return tape.new(old.numel, max(old.itemsize, new.itemsize))
+
+
+def _added(tape: Tape, out: Tensor, *inputs: Tensor) -> Operation:
+    """An element-wise operation of compiled backward code."""
+    return Operation((out.storage.ident,), tuple(x.storage.ident for x in inputs), False, len(tape.ledger.events))
 
 
 def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
@@ -140,6 +233,8 @@ def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
         before, ledger.component = ledger.component, component
         parameter.grad = tape.new(parameter.numel, parameter.itemsize)
         ledger.component = before
+        if tape.replayed is not None:
+            tape.replayed.append(_added(tape, parameter.grad, grad))
 
 
 def backward(tape: Tape, root: Tensor, grads: list[Tensor | None]) -> None:
@@ -169,8 +264,18 @@ def backward(tape: Tape, root: Tensor, grads: list[Tensor | None]) -> None:
         rule = node.rule
         assert rule is not None
         tape.running = node
+        replayed, made = tape.replayed, len(tape.ledger.sizes)
+        given: tuple[int, ...] = ()
+        before = len(replayed or ())
+        if replayed is not None:
+            given = tuple(g.storage.ident for g in incoming if g is not None)
         results = list(rule(incoming) if node.consumes else rule(*incoming))
         del incoming
+        if replayed is not None and tape.replayed is replayed and len(replayed) == before:
+            outs = tuple(g.storage.ident for g in results if g is not None)
+            saved = tuple(s.ident for s in node.saved or () if s is not None)
+            own = [] if node.kernel else [ident for ident in range(made, len(tape.ledger.sizes)) if ident not in outs]
+            replayed.append(Operation(outs, given, node.kernel, len(tape.ledger.events), saved, own))
         node.rule = rule = None
         node.saved = None
         for position, edge in enumerate(node.nexts):

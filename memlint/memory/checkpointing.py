@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from memlint.memory import compiled
 from memlint.memory.autograd import backward
 from memlint.memory.families.model import Block
 from memlint.memory.machine import Machine
@@ -21,7 +22,8 @@ def plain(m: Machine, units: Units | None, block: Block, x: Tensor, context: Ten
 
 def run(m: Machine, block: Block, x: Tensor, context: Tensor | None) -> Tensor:
     """The block itself; its local variables go when it returns."""
-    x = block(m, x, context)
+    with compiled.Forward(m, m.compiled != ""):
+        x = block(m, x, context)
     m.weights = None
     return x
 
@@ -37,17 +39,23 @@ def _mark(m: Machine, x: Tensor, passed: Callable[[], None]) -> Tensor:
 
 
 def _enter(m: Machine, units: Units | None, index: int) -> None:
+    compiled.leave(m)
     if units is not None:
         units.ask(index)
     m.ledger.enter("backward", index)
     if units is not None:
         units.enter_backward(index)
+    if m.compiled:
+        compiled.enter(m)
 
 
 def _leave(m: Machine, units: Units | None, index: int) -> None:
+    compiled.leave(m)
     if units is not None:
         units.leave_backward(index)
     m.ledger.enter("backward", max(index - 1, -1))
+    if m.compiled == "model":
+        compiled.enter(m)
 
 
 def _stopped(m: Machine, begin: int) -> int:
@@ -159,7 +167,7 @@ def checkpointed(
 
     saved = (*kept, None if setup.checkpoint_offload else x.storage)
     del kept
-    tape.record(out, inputs_of, rule, saved)
+    tape.record(out, inputs_of, rule, saved, kernel=True)
     if out.node is not None:
         out.node.consumes = True
     return out

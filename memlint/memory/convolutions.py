@@ -17,7 +17,7 @@ def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tens
     def rule(g: Tensor) -> Grads:
         return m.new(nx, itemsize) if need_x else None, m.new(nw, itemsize) if need_w else None
 
-    return m.tape.record(out, (x, w), rule, (x.storage, w.storage if w is not weight else None))
+    return m.tape.record(out, (x, w), rule, (x.storage, w.storage if w is not weight else None), kernel=True)
 
 
 def convolution(m: Machine, x: Tensor, weight: Tensor, bias: Parameter | None, numel: int) -> Tensor:
@@ -35,7 +35,7 @@ def convolution(m: Machine, x: Tensor, weight: Tensor, bias: Parameter | None, n
             m.new(nb, itemsize) if need_b else None,
         )
 
-    return m.tape.record(out, (x, w, b), rule, (x.storage, w.storage if not isinstance(w, Parameter) else None))
+    return m.tape.record(out, (x, w, b), rule, (x.storage, w.storage if not isinstance(w, Parameter) else None), kernel=True)
 
 
 def weight_norm(m: Machine, direction: Tensor, lengths: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def stacked(m: Machine, stack: Stack) -> Tensor:
     def rule(g: Tensor) -> Grads:
         return m.new(nl, itemsize), m.new(nr, itemsize)
 
-    return m.tape.record(out, (lhs, rhs), rule, (lhs.storage, rhs.storage))
+    return m.tape.record(out, (lhs, rhs), rule, (lhs.storage, rhs.storage), kernel=True)
 
 
 def apply(m: Machine, layer: Linear, x: Tensor) -> Tensor:
@@ -127,15 +127,22 @@ def product(m: Machine, x: Tensor, weight: Tensor, bias: Tensor | None, fin: int
     m.product(out)
     need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None
     nx, ix, nw, iw, rows = x.numel, x.itemsize, weight.numel, w.itemsize, fout
+    operands = x.storage.ident, w.storage.ident
 
     def rule(g: Tensor) -> Grads:
         gb = m.new(rows, iw) if need_b else None
+        if m.tape.replayed is not None:  # the weight's gradient first: nothing else needs the input
+            gw = m.new(nw, iw) if need_w else None
+            m.tape.ran(gw, g, operands[0])
+            gx = m.new(nx, ix) if need_x else None
+            m.tape.ran(gx, g, operands[1])
+            return gx, gw, gb
         gx = View(m.new(nx, ix)) if need_x else None  # of rows: the product's result is two-dimensional
         gw = m.new(nw, iw) if need_w else None
         return gx, gw, gb
 
     saved = (x.storage if need_w else None, w.storage if need_x and not isinstance(w, Parameter) else None)
-    return m.tape.record(out, (x, w, b), rule, saved)
+    return m.tape.record(out, (x, w, b), rule, saved, kernel=True)
 
 
 def _int8(m: Machine, layer: Linear, x: Tensor) -> Tensor:
@@ -187,6 +194,6 @@ def _quantised(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Te
         del weight
         return (grad,)
 
-    out = m.tape.record(out, (x,), rule)
+    out = m.tape.record(out, (x,), rule, kernel=True)
     del x
     return ops.cast(m, out, back)

@@ -139,7 +139,7 @@ def compiled_cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:
     out = m.new(rows, FP32)
     logsumexp = Storage(m.ledger, rows * FP32)
     numel, itemsize = logits.numel, logits.itemsize
-    return m.tape.record(out, (logits,), lambda g: (m.new(numel, itemsize),), (logits.storage, logsumexp))
+    return m.tape.record(out, (logits,), lambda g: (m.new(numel, itemsize),), (logits.storage, logsumexp), kernel=True)
 
 
 def triton_cross_entropy(m: Machine, logits: Tensor, rows: int) -> Tensor:

@@ -30,7 +30,8 @@ class Machine:
         self.float16: bool = False
         """What is half is float16, not bfloat16."""
         self.kernels: frozenset[str] = frozenset()
-        self.compiled: bool = False
+        self.compiled: str = ""
+        """What torch.compile covers: the blocks, each by itself, or the model, its own loss included; empty: nothing."""
         self.wide_dropout_masks: bool = False
         self.written_gelu: bool = False
         self.no_flash: bool = False
@@ -71,6 +72,8 @@ class Machine:
         self.cached: list[tuple[int, Storage, int]] = []
         """(layer, storage, elements) of such."""
         self.mask: Tensor | None = None
+        self.beside: Tensor | None = None
+        """The second stream of blocks that have two, text beside latents: what a block reads and replaces beside its input and result."""
         self.shared: list[Tensor] = []
         """What the blocks of a stage read beside their input: a position bias that all of them add, the mask of the other side."""
 

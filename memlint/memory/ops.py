@@ -16,16 +16,22 @@ def cast(m: Machine, x: Tensor, itemsize: int) -> Tensor:
     """`x.to(dtype)`: nothing when the dtype is already right."""
     if x.itemsize == itemsize:
         return x
+    casts = m.tape.casts
+    if m.tape.traced is not None and (id(x), itemsize) in casts:
+        return casts[id(x), itemsize][1]
     out = m.new(x.numel, itemsize)
     back, numel = x.itemsize, x.numel
-    return m.tape.record(out, (x,), lambda g: (m.new(numel, back),))
+    out = m.tape.record(out, (x,), lambda g: (m.new(numel, back),))
+    if m.tape.traced is not None:
+        casts[id(x), itemsize] = (x, out)
+    return out
 
 
 def autocast(m: Machine, x: Tensor) -> Tensor:
     """The cast that autocast puts in front of an operation of its lower-precision list."""
     if not m.autocast or x.itemsize != FP32:
         return x
-    if not isinstance(x, Parameter) or x.node is None or x.kind == "recomputed":
+    if not isinstance(x, Parameter) or x.node is None or x.kind == "recomputed" or m.tape.traced is not None:
         return cast(m, x, m.autocast)
     ident = x.storage.ident
     if ident not in m.casts:
@@ -255,12 +261,17 @@ def matmul(m: Machine, a: Tensor, b: Tensor, out_numel: int) -> Tensor:
     out = m.new(out_numel, max(a.itemsize, b.itemsize))
     na, ia, nb, ib = a.numel, a.itemsize, b.numel, b.itemsize
     need_a, need_b = a.node is not None, b.node is not None
+    operands = a.storage.ident, b.storage.ident
 
     def rule(g: Tensor) -> Grads:
-        return m.new(na, ia) if need_a else None, m.new(nb, ib) if need_b else None
+        ga = m.new(na, ia) if need_a else None
+        m.tape.ran(ga, g, operands[1])
+        gb = m.new(nb, ib) if need_b else None
+        m.tape.ran(gb, g, operands[0])
+        return ga, gb
 
     saved = (b.storage if need_a else None, a.storage if need_b else None)
-    return m.tape.record(out, (a, b), rule, saved)
+    return m.tape.record(out, (a, b), rule, saved, kernel=True)
 
 
 def narrow(m: Machine, x: Tensor, numel: int) -> Tensor:
@@ -401,7 +412,7 @@ def embedding(
     used = merged(m, weight)
     out = m.new(rows * width, weight.itemsize)
     table, itemsize = weight.numel, weight.itemsize
-    out = m.tape.record(out, (used,), lambda g: (m.new(table, itemsize),), (ids.storage,))
+    out = m.tape.record(out, (used,), lambda g: (m.new(table, itemsize),), (ids.storage,), kernel=True)
     if scaled:
         out = scale(m, out)
     return m.tape.leaf(out) if inputs and out.node is None and m.input_grads else out

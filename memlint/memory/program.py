@@ -7,7 +7,7 @@ The phases follow the loop of the frameworks: load, states, forward, loss, backw
 from __future__ import annotations
 
 from memlint.later import later
-from memlint.memory import attention, cache, loss, optimizer, timeline
+from memlint.memory import attention, cache, compiled, loss, optimizer, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
@@ -156,11 +156,14 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
         reference.scored(m, model, lambda: forward(m, setup, model, units))
         ledger.enter("forward")
     waiting = [started(m, setup, model, units) for _ in range(setup.under_way - 1)]
-    hidden = forward(m, setup, model, units)
-    m.mask = None
-    ledger.component = "logits"
-    value = loss.compute(m, setup, model, hidden)
-    del hidden
+    one_graph = m.compiled == "model"
+    with compiled.Forward(m, one_graph and ("cross_entropy" in m.kernels or setup.objective in loss.POOLED)):
+        with compiled.Forward(m, one_graph):
+            hidden = forward(m, setup, model, units)
+        m.mask = None
+        ledger.component = "logits"
+        value = loss.compute(m, setup, model, hidden)
+        del hidden
     m.named.clear()
     cache.drop(m)
     if setup.reference_copy and not scored_first:
@@ -175,7 +178,10 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     ledger.enter("backward")
     buckets = bucket(m, setup, trained)
     root = value.pop(0)
+    if one_graph:
+        compiled.enter(m)
     backward(m.tape, root, [m.new(1, 4)])
+    compiled.leave(m)
     del root
     if units is not None:
         units.finish()

@@ -76,7 +76,8 @@ class Setup(NamedTuple):
     quantizes_experts: bool
     quantization_skips: tuple[str, ...]
     kernels: frozenset[str]
-    compiled: bool
+    compiled: str
+    """What torch.compile covers: blocks, model, or nothing."""
     optimizer: str
     foreach: bool
     in_backward: bool
@@ -221,6 +222,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     if gathers and sharding.compute_itemsize and weight == 4:
         weight = sharding.compute_itemsize
     compute = facts.get("quantization.compute_dtype", None)
+    compiled = (facts.get("compile.scope", None) or _compiled(stack, sharding)) if facts.get("compile", False) else ""
     return Setup(
         weight_itemsize=weight,
         norm_itemsize=ITEMSIZES.get(facts.get("model.norm_dtype", ""), weight),
@@ -260,8 +262,8 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         quantizes_experts=bool(facts.get("quantization.experts", False)),
         quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
         kernels=frozenset(facts.get("kernels", ()) or ())
-        | _fused_by_compile(bool(facts.get("compile", False)), stack, str(logits)),
-        compiled=bool(facts.get("compile", False)),
+        | ({"cross_entropy"} if compiled and _compiles_loss(compiled, stack, str(logits), str(objective)) else set()),
+        compiled=compiled,
         optimizer=optimizer,
         foreach=bool(facts.get("optimizer.foreach", _foreach(optimizer, stack, sharding))),
         in_backward=bool(facts.get("optimizer.in_backward", False)),
@@ -385,10 +387,6 @@ def _upcasts(architecture: Architecture, stack: Stack) -> bool:
     return architecture.model_type not in NO_UPCAST and stack.framework not in FUSED_CROSS_ENTROPY
 
 
-FUSED_BY_COMPILE = frozenset({"rms_norm", "rope", "swiglu"})
-"""What inductor's partitioner recomputes in backward instead of keeping it (torch 2.5 and later, `_functorch/partitioners.py`): the
-element-wise chains around the matrix products, whose hand-fused kernels keep the same tensors."""
-
 CLASSIFIERS = {"sequence_classification", "token_classification", "reward", "question_answering"}
 OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_outputs", "cls", "decoder")
 """Names of linears on top of the stack: not quantised, nor targets of `all-linear` (peft 0.21.2 `tuners_utils.py`; transformers 5.24)."""
@@ -410,11 +408,18 @@ def _virtual_tokens(adapter: str, facts: _Facts) -> int:
     return int(facts.mapping("adapter.config").get("num_virtual_tokens") or facts.get("adapter.prompt_length", 0) or 0)
 
 
-def _fused_by_compile(compiled: bool, stack: Stack, logits: str) -> frozenset[str]:
-    """The fusions of a compiled model. The loss is compiled too where the framework compiles it: torchtune's chunked loss, torchtitan."""
-    if not compiled:
-        return frozenset()
-    return FUSED_BY_COMPILE | (frozenset({"cross_entropy"}) if logits == "chunked" or stack.compiles_loss else frozenset())
+def _compiled(stack: Stack, sharding: Sharding) -> str:
+    """What torch.compile covers. The whole model (`torch.compile(model)`: the Trainer by way of accelerate 1.15 `accelerator.py`
+    `prepare_model`, scripts); torchtune 0.6 (`training/_compile.py`) and torchtitan (`parallelize.py`) compile block by block, and FSDP's
+    hooks around the blocks break the graph there."""
+    return "blocks" if stack.framework in ("torchtune", "torchtitan") or sharding.strategy in FSDP else "model"
+
+
+def _compiles_loss(compiled: str, stack: Stack, logits: str, objective: str) -> bool:
+    """Whether the cross entropy is compiled: where the framework compiles it (torchtune's chunked loss, torchtitan by its date), and where
+    it is part of the model's forward pass, as transformers' own losses are."""
+    inside = (stack.names_embedding or stack.framework == "nanogpt") and objective in ("causal_lm", "masked_lm", "seq2seq_lm")
+    return (compiled == "model" and inside) or logits == "chunked" or stack.compiles_loss
 
 
 def _foreach(optimizer: str, stack: Stack, sharding: Sharding) -> bool:

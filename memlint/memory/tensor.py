@@ -29,7 +29,7 @@ class Ledger:
     block. `segments` are `(first event, phase, layer)`; `layer` is the decoder layer the events belong to, or -1.
     """
 
-    __slots__ = ("component", "components", "empties", "events", "lag", "prefix", "segments", "sizes", "streams")
+    __slots__ = ("component", "components", "empties", "empties_steps", "events", "lag", "prefix", "segments", "sizes", "streams")
 
     def __init__(self) -> None:
         self.events: list[int] = []
@@ -38,8 +38,8 @@ class Ledger:
         self.segments: list[tuple[int, str, int]] = []
         self.component = "activations"
         self.prefix = ""
-        self.empties = False
-        """The framework empties the allocator's cache between loading and the first step."""
+        self.empties = self.empties_steps = False
+        """The framework empties the allocator's cache between loading and the first step, its loop between steps."""
         self.streams: dict[int, int] = {}
         """The stream of each block that is not the computation's."""
         self.lag = 0
@@ -130,7 +130,7 @@ class Parameter(Tensor):
 class Node:
     """One recorded operation. `nexts` are the (node, output index) that its input gradients flow to."""
 
-    __slots__ = ("consumes", "nexts", "outputs", "rule", "saved", "seq", "unpacks")
+    __slots__ = ("consumes", "kernel", "nexts", "outputs", "rule", "saved", "seq", "unpacks")
 
     def __init__(
         self,
@@ -145,6 +145,8 @@ class Node:
         self.nexts = nexts
         self.saved: tuple[Storage | None, ...] | None = saved
         self.outputs = outputs
+        self.kernel = False
+        """torch.compile does not fuse it with others."""
         self.unpacks = False
         """What it kept is recomputed, and goes as soon as it has been read."""
         self.consumes = False

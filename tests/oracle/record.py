@@ -99,7 +99,7 @@ def trace_family(family: Family) -> dict[str, Any]:
     }
 
 
-def write(record: dict[str, Any]) -> None:
+def write(record: dict[str, Any], path: Path = RECORD) -> None:
     """One line per regime, so that differences are readable."""
 
     def dump(value: Any, indent: int) -> str:
@@ -109,7 +109,7 @@ def write(record: dict[str, Any]) -> None:
             return "{\n" + inner + "\n" + " " * indent + "}"
         return json.dumps(value)
 
-    RECORD.write_text(dump(record, 0) + "\n")
+    path.write_text(dump(record, 0) + "\n")
 
 
 def main(names: list[str]) -> None:

@@ -51,7 +51,7 @@ def fused_norm(m: Machine, x: Tensor, weight: Tensor, width: int) -> Tensor:
         grad = m.new(numel, itemsize) if need_w else g
         return grad, m.new(width, wsize) if need_w else None
 
-    return m.tape.record(out, (x, weight), rule, (x.storage, rstd))
+    return m.tape.record(out, (x, weight), rule, (x.storage, rstd), kernel=True)
 
 
 def layer_norm(m: Machine, x: Tensor, weight: Parameter | None, bias: Parameter | None, width: int) -> Tensor:
@@ -175,7 +175,7 @@ def fused_swiglu(m: Machine, gate: Tensor, up: Tensor) -> Tensor:
         right, left = Tensor(kept.pop(), numel, itemsize), Tensor(kept.pop(), numel, itemsize)
         return left, right
 
-    return m.tape.record(out, (gate, up), rule, (gate.storage, up.storage))
+    return m.tape.record(out, (gate, up), rule, (gate.storage, up.storage), kernel=True)
 
 
 def mlp(m: Machine, x: Tensor, up: Linear, down: Linear, act: str) -> Tensor:
