@@ -26,9 +26,6 @@ INEXACT: dict[str, float] = {}
 
 PEAKS: dict[str, float] = {
     "t5": 0.014,
-    "qwen3_next": 0.064,
-    "qwen3_5_text": 0.048,
-    "wav2vec2": 0.043,
     "llava_onevision": 0.012,
     "convnextv2": 0.026,
 }
