@@ -1,37 +1,13 @@
-"""PyTorch's CUDA caching allocator, replayed over an event stream: what is reserved, and whether a capacity suffices.
-
-Rules of torch 2.13 `c10/cuda/CUDACachingAllocator.cpp` and `c10/core/AllocatorConfig.h`: sizes rounded to 512 bytes; requests up to
-1 MiB live in 2 MiB segments; up to 10 MiB in 20 MiB segments; larger ones in segments rounded to 2 MiB; the smallest free block that
-fits is taken (ties: lowest address), and split when more than 1 MiB would remain; freed neighbours coalesce; before running out
-of memory, every segment that is wholly free is returned to the driver and the request is tried again. Blocks of another stream
-(all-gathers, reductions) come from that stream's own segments.
-
-With `expandable_segments:True` (there `ExpandableSegment`, `try_allocate_expandable_block`) each stream has one segment, whose free end
-grows by pages. Under pressure the pages of any free block are unmapped and mapped again elsewhere (`release_cached_blocks`,
-`unmap_block`), so a step completes as soon as what is allocated fits.
-"""
+"""A run replayed through PyTorch's CUDA caching allocator: what is reserved, and whether a capacity suffices."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Mapping
-
-from memlint.memory.events import SMALL, Events
-from memlint.memory.tensor import COMPUTE, GATHER, REDUCE
+from memlint.memory.events import Events
+from memlint.memory.heap import DoesNotComplete, Heap
 from memlint.typed import NamedTuple
 
-MIB = 1 << 20
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
-LARGE_REQUEST = 10 * MIB
-ROUND = 2 * MIB
-PAGE = 20 * MIB
-"""Of an expandable segment."""
-
-
-class DoesNotComplete(Exception):
-    """The capacity is too small for the events even after returning every free segment."""
+SMALL_SEGMENT = 2 << 20
+"""Small blocks have segments of their own."""
 
 
 class Replay(NamedTuple):
@@ -42,201 +18,68 @@ class Replay(NamedTuple):
     reserved: int
 
 
-class _Block:
-    """Without a constructor: a replay makes thousands, and calling one takes as long as all the rest of a split.
+class Part(NamedTuple):
+    """Events, and whether the allocator's cache is emptied after them."""
 
-    `key` is its place among the free blocks, 0 while it is not free.
-    """
-
-    __slots__ = ("address", "key", "next", "previous", "size")
-    address: int
-    key: int
-    size: int
-    previous: _Block
-    next: _Block
+    events: list[int]
+    empties: bool = False
 
 
-ADDRESS = 48
-"""Bits of an address. Free blocks are kept as whole numbers, size before address, sorted: so the allocator looks at them."""
-ADDRESSES = (1 << ADDRESS) - 1
+def order_of(events: Events) -> tuple[Part, ...]:
+    """Loading, a first step (optimizer states appear at its end) and a steady one. A program that recorded a first step of its own has
+    it before the states."""
+    first = () if events.has_first else (Part(events.step),)
+    return (Part(events.loading, events.empties), *first, Part(events.states), Part(events.step))
 
 
-class _Pool:
-    """What one stream has. `edge` lies on either side of its segments, and is never free: the last block of a segment precedes it."""
+class Replays:
+    """A run on cards of several sizes: with at least `low` bytes all do the same up to the first event that such a one has no room for."""
 
-    __slots__ = ("edge", "end", "free", "lost")
+    def __init__(self, events: Events, expandable: bool = False, low: int = 0) -> None:
+        self.events = events
+        self.small = -(-events.small // SMALL_SEGMENT) * SMALL_SEGMENT
+        *before, last = order_of(events)
+        top = len(last.events) - len(events.step) + events.top
+        self.left = [*before, Part(last.events[:top]), Part(last.events[top:])]
+        self.heap = Heap(events, expandable)
+        self.left = self._run(self.heap, low - self.small, stops=True)
 
-    def __init__(self, begin: int) -> None:
-        self.free: list[int] = []
-        self.end = begin
-        self.lost = 0
-        """What is mapped and used no more."""
-        self.edge = _Block()
-        self.edge.key = 0
-        self.edge.previous = self.edge
+    def unlimited(self) -> Replay:
+        """On a card that never runs out."""
+        heap = self.heap.copy()
+        self._run(heap, None)
+        return Replay(heap.slack, heap.peak + self.small)
 
-    def segment(self, size: int) -> _Block:
-        """A new segment, beyond a gap: segments never coalesce."""
-        self.end += 1
-        self.edge.previous = self.edge
-        return self._block(size)
+    def reserved(self, capacity: int) -> int:
+        """What is reserved of that many bytes. Raises `DoesNotComplete` when they do not suffice."""
+        heap = self.heap.copy()
+        self._run(heap, capacity - self.small)
+        return heap.peak + self.small
 
-    def lacking(self, size: int) -> int:
-        """By how much the only segment has to grow for a request: pages, beyond its free end."""
-        last = self.edge.previous
-        return -(-(size - last.size if last.key else size) // PAGE) * PAGE
+    def smallest_capacity(self, low: int, high: int, tolerance: float = 0.005) -> int:
+        """The smallest capacity that suffices, to within `tolerance` of the answer.
 
-    def extension(self, size: int) -> _Block:
-        """The last block, so much larger, when it is free; else a new one behind it."""
-        last = self.edge.previous
-        if not last.key:
-            return self._block(size)
-        del self.free[bisect_left(self.free, last.key)]
-        last.size += size
-        self.end += size
-        return last
-
-    def _block(self, size: int) -> _Block:
-        block = _Block()
-        block.address, block.size = self.end, size
-        block.previous, block.next = self.edge.previous, self.edge
-        block.previous.next = self.edge.previous = block
-        self.end += size
-        return block
-
-    def release(self, at: Mapping[int, _Block]) -> int:
-        """Return every wholly free segment to the driver; the bytes that were returned."""
-        kept: list[int] = []
-        returned = 0
-        for key in self.free:
-            block = at[key & ADDRESSES]
-            if block.previous is block.next:
-                returned += block.size
+        `low` is known not to be more than needed (the allocated peak), `high` to suffice (the unconstrained reserve).
+        """
+        while high - low > tolerance * high:
+            middle = (low + high) // 2
+            try:
+                self.reserved(middle)
+            except DoesNotComplete:
+                low = middle
             else:
-                kept.append(key)
-        self.free[:] = kept
-        return returned
+                high = middle
+        return high
 
-    def unmap(self, at: Mapping[int, _Block]) -> int:
-        """Unmap the pages of all free blocks; the bytes that were unmapped. What is mapped in their place later lies behind the rest here;
-        it is as much."""
-        unmapped = 0
-        for key in self.free:
-            block = at[key & ADDRESSES]
-            block.key = 0
-            unmapped += block.size // PAGE * PAGE
-            self.lost += block.size % PAGE
-        self.free.clear()
-        return unmapped
-
-
-def replay(events: Events, capacity: int | None = None, expandable: bool = False) -> Replay:
-    """Run loading, a first step (optimizer states appear at its end) and a second, steady step.
-
-    A program that recorded a first step of its own has it before the states. Raises `DoesNotComplete` when `capacity` bytes do not
-    suffice.
-    """
-    small = -(-events.small // SMALL_SEGMENT) * SMALL_SEGMENT
-    limit = None if capacity is None else capacity - small
-    sizes, streams = events.sizes, events.streams
-    pools = [_Pool(stream << ADDRESS - 2) for stream in (COMPUTE, GATHER, REDUCE)]
-    pool = pools[COMPUTE]
-    free, stream = pool.free, COMPUTE
-    at: dict[int, _Block] = {}
-    """Each block that ever began at an address: it is used again when the next one begins there."""
-    live = [pool.edge] * len(sizes)
-    waiting: deque[_Block] = deque()
-    lag = 0 if expandable else events.lag
-    reserved = peak = slack = 0
-    rising, falling = events.step[: events.top], events.step[events.top :]
-    for step in (events.loading, [] if events.has_first else events.step, events.states, rising, falling):
-        for event in step:
-            if event > 0:
-                size = sizes[event]
-                if streams:
-                    pool = pools[streams.get(event, COMPUTE)]
-                    free = pool.free
-                position = bisect_left(free, size << ADDRESS)
-                if position < len(free):
-                    block = at[free.pop(position) & ADDRESSES]
-                else:
-                    more = pool.lacking(size) if expandable else _segment(size)
-                    if limit is not None and reserved + more > limit:
-                        reserved -= sum(pool.release(at) for pool in pools)
-                        if reserved + more > limit:
-                            raise DoesNotComplete
-                    reserved += more
-                    peak = max(peak, reserved)
-                    block = pool.extension(more) if expandable else pool.segment(more)
-                    at[block.address] = block
-                rest = block.size - size
-                if rest > SMALL:
-                    address = block.address + size
-                    tail = at.get(address)
-                    if tail is None:
-                        tail = at[address] = _Block()
-                        tail.address = address
-                    following = tail.next = block.next
-                    following.previous = tail
-                    tail.previous = block
-                    block.next = tail
-                    block.size = size
-                    tail.size = rest
-                    tail.key = key = rest << ADDRESS | address
-                    insort(free, key)
-                block.key = 0
-                live[event] = block
-            else:
-                block = live[-event]
-                if streams:
-                    stream = streams.get(-event, COMPUTE)
-                    free = pools[stream].free
-                    if stream == GATHER:
-                        waiting.append(block)
-                        if len(waiting) <= lag:
-                            continue
-                        block = waiting.popleft()
-                size = block.size
-                after = block.next
-                if after.key:
-                    del free[bisect_left(free, after.key)]
-                    size += after.size
-                    after = block.next = after.next
-                    after.previous = block
-                before = block.previous
-                if before.key:
-                    del free[bisect_left(free, before.key)]
-                    size += before.size
-                    before.next = after
-                    after.previous = before
-                    block = before
-                block.size = size
-                block.key = key = size << ADDRESS | block.address
-                insort(free, key)
-        if step is events.loading and events.empties:
-            reserved -= sum(pool.unmap(at) if expandable else pool.release(at) for pool in pools)
-        elif step is rising:
-            idle = sum(pool.lost + sum(key >> ADDRESS for key in pool.free) for pool in pools)
-            slack = reserved - idle - sum(block.size for block in waiting) - events.requested
-    return Replay(slack, peak + small)
-
-
-def _segment(size: int) -> int:
-    """What the driver is asked for, for a request."""
-    return LARGE_SEGMENT if size < LARGE_REQUEST else -(-size // ROUND) * ROUND
-
-
-def smallest_capacity(events: Events, low: int, high: int, tolerance: float = 0.005) -> int:
-    """The smallest capacity (bytes) with which the replay completes, to within `tolerance` of the answer.
-
-    `low` is known not to be more than needed (the allocated peak), `high` to suffice (the unconstrained reserve).
-    """
-    while high - low > tolerance * high:
-        middle = (low + high) // 2
-        try:
-            replay(events, middle)
-        except DoesNotComplete:
-            low = middle
-        else:
-            high = middle
-    return high
+    def _run(self, heap: Heap, limit: int | None, stops: bool = False) -> list[Part]:
+        """Go through what is left; the rest of it where it stops."""
+        for number, part in enumerate(self.left, 1):
+            rest = self.left[number:]
+            place = heap.run(part.events, limit, stops)
+            if place is not None:
+                return [Part(part.events[place:], part.empties), *rest]
+            if part.empties:
+                heap.empty()
+            if len(rest) == 1:  # at the top
+                heap.slack = heap.allocated - self.events.requested
+        return []

@@ -14,6 +14,7 @@ from memlint.memory.depth import plans
 from memlint.memory.effects import effects
 from memlint.memory.events import Events, Peak
 from memlint.memory.families import page_of
+from memlint.memory.heap import DoesNotComplete
 from memlint.memory.host import host_bytes
 from memlint.memory.placement import dealt, divided, is_divided
 from memlint.memory.program import Program, record
@@ -150,18 +151,22 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     whole, architecture = architecture, divided(architecture, setup)
     program, events, repeats = _events(setup, architecture)
     peaks = tuple(_merged(events.peaks))
-    replayed = allocator.replay(events, expandable=setup.expandable_segments)
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
+    room = gpu.capacity_bytes - gpu.context_bytes if gpu is not None else 0
+    replays = allocator.Replays(events, setup.expandable_segments, peak if peak < room < 2 * peak else 0)
+    replayed = replays.unlimited()
     allocated = peak + replayed.slack
     reserved = max(replayed.reserved, allocated)
     required = reserved
-    room = gpu.capacity_bytes - gpu.context_bytes if gpu is not None else 0
     if setup.expandable_segments:
         required = allocated
     elif allocated < room < reserved * 1.1:
-        required = allocator.smallest_capacity(events, allocated, reserved)
+        required = replays.smallest_capacity(allocated, reserved)
         if required <= room < reserved:  # the cache gives back what the card does not have
-            reserved = allocator.replay(events, room).reserved
+            try:
+                reserved = replays.reserved(room)
+            except DoesNotComplete:  # less was enough, but blocks lie differently with more: it holds on to all there is
+                reserved = room
     elif reserved > allocated:
         required = (allocated + reserved) // 2
     required = max(required, *(p.total for p in peaks if p.phase == "load"), 0)

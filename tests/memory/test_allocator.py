@@ -7,8 +7,9 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlint.memory.allocator import DoesNotComplete, Replay, replay
+from memlint.memory.allocator import Replay, Replays, order_of
 from memlint.memory.events import Events
+from memlint.memory.heap import DoesNotComplete
 from memlint.memory.tensor import COMPUTE, GATHER, REDUCE
 
 MIB = 1 << 20
@@ -110,13 +111,14 @@ def plainly(events: Events, capacity: int | None, expandable: bool) -> Replay:
     """What the plain model reaches."""
     plain = Plain(events, capacity, expandable)
     slack = 0
-    first = [] if events.has_first else events.step
-    for step, top in ((events.loading, 0), (first, 0), (events.states, 0), (events.step, events.top)):
-        for number, event in enumerate(step, 1):
+    parts = order_of(events)
+    for part in parts:
+        top = len(part.events) - len(events.step) + events.top if part is parts[-1] else None
+        for number, event in enumerate(part.events, 1):
             plain.allocate(event) if event > 0 else plain.free(-event)
             if number == top:
                 slack = plain.tails()
-        if step is events.loading and events.empties:
+        if part.empties:
             plain.release()
     return Replay(slack, plain.highest)
 
@@ -125,45 +127,69 @@ def plainly(events: Events, capacity: int | None, expandable: bool) -> Replay:
 def programs(draw: st.DrawFn) -> Events:
     """Loading, states and a step that frees what it allocates, on three streams."""
     sizes = [0]
-    parts: list[list[int]] = []
-    for steps in (6, 4, 40):
+    parts: dict[str, list[int]] = {}
+    for name, most in {"loading": 6, "states": 4, "step": 40}.items():
         live: list[int] = []
-        events: list[int] = []
-        for pick in draw(st.lists(st.integers(0, 1 << 16), min_size=1, max_size=steps)):
+        events = parts[name] = []
+        for pick in draw(st.lists(st.integers(0, 1 << 16), min_size=int(name == "step"), max_size=most)):
             if live and pick % 2:
                 events.append(-live.pop(pick // 2 % len(live)))
             else:
                 live.append(len(sizes))
                 events.append(len(sizes))
                 sizes.append(int(SIZES[pick // 2 % len(SIZES)] * MIB))
-        if steps == 40:
+        if name == "step":
             events += [-ident for ident in reversed(live)]
-        parts.append(events)
-    streams = draw(st.dictionaries(st.integers(1, len(sizes)), st.sampled_from([GATHER, REDUCE]), max_size=len(sizes) // 2))
-    loading, states, step = parts
-    totals = [*accumulate((sizes[event] if event > 0 else -sizes[-event] for event in (*loading, *states, *step)), initial=0)]
-    totals = totals[-len(step) - 1 :]
+    totals = [
+        *accumulate((sizes[event] if event > 0 else -sizes[-event] for part in parts.values() for event in part), initial=0)
+    ]
+    totals = totals[-len(parts["step"]) - 1 :]
     top = totals.index(max(totals))
-    has_first, empties, lag = draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 2))
-    return Events(loading, states, step, top, totals[top], sizes, 0, [], has_first, streams, lag, empties)
+    return Events(
+        **parts,
+        top=top,
+        requested=totals[top],
+        sizes=sizes,
+        small=0,
+        peaks=[],
+        streams=draw(st.dictionaries(st.integers(1, len(sizes)), st.sampled_from([GATHER, REDUCE]), max_size=len(sizes) // 2)),
+        lag=draw(st.integers(0, 2)),
+        empties=draw(st.booleans()),
+        has_first=draw(st.booleans()),
+    )
 
 
 @settings(max_examples=300, deadline=None)
 @given(events=programs(), expandable=st.booleans())
 def test_a_replay_equals_the_plain_model(events: Events, expandable: bool) -> None:
-    assert replay(events, expandable=expandable) == plainly(events, None, expandable)
+    assert Replays(events, expandable).unlimited() == plainly(events, None, expandable)
 
 
 @settings(max_examples=300, deadline=None)
-@given(events=programs(), share=st.floats(0.5, 1))
-def test_a_capacity_suffices_where_it_does_for_the_plain_model(events: Events, share: float) -> None:
-    capacity = int(replay(events).reserved * share)
+@given(events=programs(), share=st.floats(0.5, 1), further=st.floats(0, 1))
+def test_a_capacity_suffices_where_it_does_for_the_plain_model(events: Events, share: float, further: float) -> None:
+    """Also when it goes on from where a smaller one has no more room."""
+    unlimited = Replays(events).unlimited()
+    low = int(unlimited.reserved * share)
+    replays = Replays(events, low=low)
+    assert replays.unlimited() == unlimited
+    capacity = int(low + (unlimited.reserved - low) * further)
     try:
-        expected: Replay | None = plainly(events, capacity, False)
+        expected: int | None = plainly(events, capacity, False).reserved
     except DoesNotComplete:
         expected = None
     try:
-        found: Replay | None = replay(events, capacity)
+        found: int | None = replays.reserved(capacity)
     except DoesNotComplete:
         found = None
     assert found == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(events=programs(), share=st.floats(0.5, 1))
+def test_the_smallest_capacity_suffices(events: Events, share: float) -> None:
+    reserved = Replays(events).unlimited().reserved
+    low = int(reserved * share)
+    replays = Replays(events, low=low)
+    smallest = replays.smallest_capacity(low, reserved)
+    assert replays.reserved(smallest) <= smallest <= reserved

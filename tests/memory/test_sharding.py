@@ -11,7 +11,7 @@ import pytest
 
 from memlint.facts import TrainingRun, fixed, unknown
 from memlint.gpus import find
-from memlint.memory import allocator
+from memlint.memory.allocator import Replays
 from memlint.memory.estimate import estimate
 from memlint.memory.events import Events
 from memlint.memory.result import CannotEstimate, Estimate
@@ -283,26 +283,26 @@ def events(*steps: tuple[int, int], streams: Mapping[int, int] = {}, lag: int = 
 def test_another_streams_blocks_have_segments_of_their_own() -> None:
     """A freed block of 64 MiB serves the next request on its own stream, not one on another."""
     same = events((1, 64), (-1, 0), (2, 64), (-2, 0))
-    assert allocator.replay(same).reserved == 64 * MIB
+    assert Replays(same).unlimited().reserved == 64 * MIB
     other = events((1, 64), (-1, 0), (2, 64), (-2, 0), streams={1: GATHER})
-    assert allocator.replay(other).reserved == 128 * MIB
+    assert Replays(other).unlimited().reserved == 128 * MIB
 
 
 def test_blocks_that_the_computation_still_uses_wait() -> None:
     """`record_stream`: with a lag of one, the second all-gather finds the first one's memory still taken, the third one finds it."""
     gathers = ((1, 64), (-1, 0), (2, 64), (-2, 0), (3, 64), (-3, 0))
-    assert allocator.replay(events(*gathers, streams=dict.fromkeys((1, 2, 3), GATHER), lag=1)).reserved == 128 * MIB
+    assert Replays(events(*gathers, streams=dict.fromkeys((1, 2, 3), GATHER), lag=1)).unlimited().reserved == 128 * MIB
 
 
 def test_an_expandable_segment_grows_at_its_end() -> None:
     """64 MiB freed between two live blocks do not serve 80; at the end of the segment they are grown by pages of 20 MiB."""
     middle = events((1, 64), (2, 40), (-1, 0), (3, 80), (-2, 0), (-3, 0))
-    assert allocator.replay(middle).reserved == (64 + 40 + 80) * MIB
+    assert Replays(middle).unlimited().reserved == (64 + 40 + 80) * MIB
     # 64 in four pages, whose rest of 16 starts the next block
-    assert allocator.replay(middle, expandable=True).reserved == (80 + 40 + 80) * MIB
+    assert Replays(middle, expandable=True).unlimited().reserved == (80 + 40 + 80) * MIB
     end = events((1, 64), (-1, 0), (2, 80), (-2, 0))
-    assert allocator.replay(end).reserved == (64 + 80) * MIB
-    assert allocator.replay(end, expandable=True).reserved == 80 * MIB
+    assert Replays(end).unlimited().reserved == (64 + 80) * MIB
+    assert Replays(end, expandable=True).unlimited().reserved == 80 * MIB
 
 
 @pytest.mark.parametrize(
