@@ -35,6 +35,14 @@ IMAGES: tuple[Family, ...] = (
         without=_NONE | {"lora"},
     ),
     Family(
+        "swin",
+        "image_classification",
+        {"image_size": 64, "embed_dim": 32, "num_heads": [2, 4], "window_size": 4, "num_labels": 10},
+        depth=(),
+        layer_list=_first_stage,
+        without=frozenset({"mask", "checkpointing"}),  # peft cannot hook its embeddings, which return a tuple
+    ),
+    Family(
         "convnext",
         "image_classification",
         dict(_STAGES, image_size=96),

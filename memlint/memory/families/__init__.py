@@ -43,6 +43,7 @@ TYPES = {
     "dit": "flux2_transformer cogvideox_transformer3d",
     "unet": "unet_2d_condition",
     "image_classification": "vit deit dinov2 beit",
+    "swin": "swin",
     "convnet": "resnet convnext convnextv2",
     "dual_encoder": "clip siglip",
     "speech": "wav2vec2 hubert",
