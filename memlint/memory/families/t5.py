@@ -54,7 +54,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     decoder = int(config.get("num_decoder_layers") or encoder)
     stages = [_stack(b, sizes, table, encoder, 0, False), _stack(b, sizes, table, decoder, encoder, True)]
     head = b.linear("lm_head", hidden, b.setup.vocabulary, tied=table if b.setup.tied else None)
-    scales = bool(config.get("scale_decoder_outputs", b.setup.tied))
+    scales = a.model_type != "mt5" and bool(config.get("scale_decoder_outputs", b.setup.tied))  # mT5 has no such line in 5.24
 
     def logits(m: Machine, x: Tensor) -> Tensor:
         if scales:
