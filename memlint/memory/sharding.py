@@ -53,6 +53,8 @@ class Sharding(NamedTuple):
     """FSDP1's rate limiter is on (`limit_all_gathers`)."""
     ahead: int = 0
     """Units gathered ahead of the one at work."""
+    asks_after_leaves: bool = False
+    """FSDP1 gathers the next block when the backward of a block reaches the first of its trained leaves, which are units in between."""
     reduce_bucket: int = 0
     bucket_of_width: bool = False
     """The reduce bucket has as many elements as the square of the model's width."""
@@ -204,6 +206,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         reduce_itemsize=reduce,
         limits_gathers=value("parallel.limit_all_gathers") is not False,
         ahead=_ahead(run, strategy),
+        asks_after_leaves=bool(value("parallel.wrap_trainable_leaves")) and _prefetches(run, strategy),
         reduce_bucket=_elements(run, "reduce_bucket_size", SWIFT_BUCKET if preset else DEFAULT_BUCKET),
         overlap=bool(value("parallel.overlap_comm", strategy == "zero3" and not preset)),
         bucket_of_width=bool(value("parallel.bucket_of_width", preset and strategy == "zero3")),
@@ -291,9 +294,14 @@ def _ahead(run: TrainingRun, strategy: str) -> int:
     1.15 `utils/dataclasses.py`), where the next unit in order is a trained leaf if those are wrapped by themselves."""
     if strategy != "fsdp1":
         return 1 if strategy in ("fsdp2", "zero3") else 0
+    return 1 if _prefetches(run, strategy) and not run.value("parallel.wrap_trainable_leaves") else 0
+
+
+def _prefetches(run: TrainingRun, strategy: str) -> bool:
+    """FSDP1's `backward_prefetch` is BACKWARD_PRE."""
     accelerate = str(run.value("framework.name") or "transformers") in ACCELERATE_TRAINERS
     prefetch = str(run.value("parallel.backward_prefetch") or ("none" if accelerate else "backward_pre")).lower()
-    return 1 if prefetch == "backward_pre" and not run.value("parallel.wrap_trainable_leaves") else 0
+    return strategy == "fsdp1" and prefetch == "backward_pre"
 
 
 def _syncs_each(run: TrainingRun, strategy: str) -> bool:

@@ -41,6 +41,7 @@ class Units:
         """FSDP2: the last reduce-scatter's input, which lives until the next unit's."""
         self.unsharded: dict[int, Storage] = {}
         """Whole gradients of a unit that earlier micro-batches left behind where they are not synchronised."""
+        self.first_leaves: dict[int, Parameter | None] = {}  # of each unit: the trained leaf whose backward comes last
         self.external: list[Storage] = []
         """ZeRO-3: the head's weights where a fused loss reads them outside of the head's own forward."""
         self.trailing: list[Storage] = []
@@ -212,6 +213,8 @@ class Units:
             return
         if self.setup.sharding.leaves_apart and parameter.kind == "adapter":
             self._reduce(unit, [parameter])
+            if self.setup.sharding.asks_after_leaves and parameter is self.first_leaves[unit]:
+                self.ask(unit - 1)
             return
         self.pending[unit] -= 1
         if self.pending[unit]:
@@ -329,7 +332,8 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
     """Group the parameters into units and hook their gradients; None when weights are not sharded.
 
     FSDP1's rate limiter lets two all-gathers be under way before the computation has released what the one before used
-    (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them. DeepSpeed gathers and
+    (`_limiter_utils.py`, `_max_num_inflight_all_gathers`); leaves that are wrapped by themselves count among them, so that a block has
+    been waited for by the time the next but one is asked for. DeepSpeed gathers and
     copies on a stream of its own and lets two modules' fetches be under way (`__max_ongoing_fetch_events`). Without the limiter the host
     runs ahead, at most through all units.
     """
@@ -355,11 +359,14 @@ def units_of(m: Machine, setup: Setup, parameters: list[Parameter]) -> Units | N
     for unit, members in groups.items():
         trained = [p for p in members if p.node is not None]
         units.pending[unit] = len(trained if sharding.strategy == "zero3" else units._grouped(unit))
+        units.first_leaves[unit] = next((p for p in trained if p.kind == "adapter"), None)
         for parameter in members:
             if parameter.node is not None:
                 on_grad(parameter, units.reduced)
     if sharding.strategy == "fsdp1":
-        m.ledger.lag = (1 if sharding.leaves_wrapped else 2) if sharding.limits_gathers else setup.layers
+        m.ledger.lag = (
+            (0 if sharding.asks_after_leaves else 2 - sharding.leaves_wrapped) if sharding.limits_gathers else setup.layers
+        )
     elif sharding.strategy == "zero3":
         m.ledger.lag = 1
     return units
