@@ -80,6 +80,9 @@ def launcher_facts(native: Native, context: Context | None = None) -> Facts:
     backend = given(native, "dynamo_config.dynamo_backend", "dynamo_backend")
     if backend is not None:
         result["compile"] = derive(lambda value: text(value).lower() != "no", backend)
+    regional = given(native, "dynamo_config.dynamo_use_regional_compilation", "dynamo_use_regional_compilation")
+    if regional is not None:
+        result["compile.scope"] = derive(lambda value: "blocks" if boolean(value) else "model", regional)
     return result
 
 

@@ -439,6 +439,14 @@ def test_accelerate_counts_processes_over_all_machines() -> None:
     assert not run_of(text.format(-1)).facts["parallel.gpus"].known
 
 
+def test_accelerate_compiles_block_by_block() -> None:
+    """`use_regional_compilation` (accelerate 1.15 `utils/dataclasses.py`, `TorchDynamoPlugin`) targets "repeated blocks of the same class"."""
+    lines = "distributed_type: 'NO'\nmixed_precision: bf16\ndynamo_config:\n  dynamo_backend: INDUCTOR\n"
+    assert run_of(lines).value("compile.scope") is None
+    run = run_of(lines + "  dynamo_use_regional_compilation: true\n")
+    assert (run.value("compile"), run.value("compile.scope")) == (True, "blocks")
+
+
 def test_accelerate_refuses_an_unknown_key() -> None:
     run = run_of("distributed_type: FSDP\nnum_processes: 2\nmixed_precison: bf16\n")
     assert problems(run) == [("unknown-key", 3)]
