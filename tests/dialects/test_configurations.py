@@ -440,7 +440,7 @@ def test_accelerate_counts_processes_over_all_machines() -> None:
 
 
 def test_accelerate_compiles_block_by_block() -> None:
-    """`use_regional_compilation` (accelerate 1.15 `utils/dataclasses.py`, `TorchDynamoPlugin`) targets "repeated blocks of the same class"."""
+    """`use_regional_compilation` targets "repeated blocks of the same class" (accelerate 1.15 `utils/dataclasses.py`)."""
     lines = "distributed_type: 'NO'\nmixed_precision: bf16\ndynamo_config:\n  dynamo_backend: INDUCTOR\n"
     assert run_of(lines).value("compile.scope") is None
     run = run_of(lines + "  dynamo_use_regional_compilation: true\n")
