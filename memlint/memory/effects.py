@@ -56,7 +56,9 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
     lengthless = run.value("batch.sequence_length") is None and setup.objective != "image_classification"
     if run.value("batch.sequence_length_is_cap") or lengthless:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
-    if setup.compiled:
+    if setup.compiled and (setup.adapter or setup.quantization):
+        found.append(Effect("compiled adapters and packed weights have not been traced", (0.08, 0.08), (0.1, 0.1)))
+    elif setup.compiled:
         # What is kept is exact (tests/memory/test_compiled.py); peaks of graphs are within 2 %, of a checkpointed whole model within more.
         found.append(
             Effect(
