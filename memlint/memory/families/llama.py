@@ -162,6 +162,8 @@ def norm_of(b: Builder, style: Style, name: str, width: int, kind: str = "") -> 
     bias: Parameter | None = b.vector(f"{name}.bias", width) if style.norm_bias else None
     if kind == "layer":
         return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
+    if kind == "layer_plus":
+        return lambda m, x: _layer_norm_plus(m, x, weight, bias, width)
     if kind == "gemma":
         return lambda m, x: parts.gemma_norm(m, x, weight, width)
     if kind == "rms_promoted":
@@ -182,10 +184,22 @@ def _cohere_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor
     return ops.cast(m, x, dtype)
 
 
+def _layer_norm_plus(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None, width: int) -> Tensor:
+    """`NemotronLayerNorm1P`: a layer norm times (1 + weight) that autocast runs in half, by casts of its own."""
+    args = [ops.autocast(m, t) if t is not None else None for t in (x, ops.shift(m, weight), bias)]
+    autocast, m.autocast = m.autocast, 0
+    assert args[0] is not None
+    out = ops.layer_norm(m, args[0], args[1], args[2], width)
+    m.autocast = autocast
+    return out
+
+
 def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: Part, mlp: MakeMlp) -> Block:
     """Norms and residual additions around the two parts."""
     hidden = a.hidden_size or 0
     feed_forward = mlp(b, a, style, index)
+    # Behind each of the two parts: Starcoder 2, Seed-OSS; Phi 3 calls it otherwise.
+    behind = float(a.dropouts.get("residual_dropout", 0.0) or a.dropouts.get("resid_pdrop", 0.0))
     before_attention = norm_of(b, style, "input_layernorm", hidden) if style.pre_norms else None
     after_attention = norm_of(b, style, "post_attention_layernorm", hidden) if style.post_norms else None
     shared = style.parallel or bool(a.config.get("use_parallel_residual"))
@@ -204,7 +218,7 @@ def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: P
         residual = x
         if before_attention is not None:
             x = before_attention(m, x)
-        x = ops.scattered(m, attention(m, ops.gathered(m, x)))
+        x = ops.dropout(m, ops.scattered(m, attention(m, ops.gathered(m, x))), behind)
         named = x if style.names_attention else None
         if after_attention is not None:
             x = after_attention(m, x)
@@ -214,7 +228,7 @@ def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: P
         residual = x
         if before_mlp is not None:
             x = before_mlp(m, x)
-        x = ops.scattered(m, feed_forward(m, ops.gathered(m, x)))
+        x = ops.dropout(m, ops.scattered(m, feed_forward(m, ops.gathered(m, x))), behind)
         if after_mlp is not None:
             x = after_mlp(m, x)
         if style.scales_residual:

@@ -9,7 +9,8 @@ class Style(NamedTuple):
     """How a family deviates from Llama."""
 
     norm: str = "rms"
-    """rms, gemma (times 1 + w in float32), rms_promoted (OLMo 2), layer (nn.LayerNorm), cohere (own float32 layer norm), bare."""
+    """rms, gemma (times 1 + w in float32), rms_promoted (OLMo 2), layer (nn.LayerNorm), layer_plus (the same times 1 + w),
+    cohere (own float32 layer norm), bare."""
     norm_bias: bool = False
     pre_norms: bool = True
     post_norms: bool = False
@@ -77,9 +78,9 @@ STYLES = {
     "internlm2": Style(fused_qkv=True, names=("wqkv", "", "", "wo", "w1", "w3", "w2")),
     "internlm": Style(qkv_bias=True, out_bias=True),
     "baichuan": Style(fused_qkv=True, names=("W_pack", "", "", "o_proj", "gate_proj", "up_proj", "down_proj")),
-    "glm": Style(out_bias=False, fused_gate_up=True,
+    "glm": Style(rope_concatenates=True, out_bias=False, fused_gate_up=True,
                  names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
-    "glm4": Style(out_bias=False, fused_gate_up=True, post_norms=True,
+    "glm4": Style(rope_concatenates=True, out_bias=False, fused_gate_up=True, post_norms=True,
                   names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
     "chatglm": Style(fused_qkv=True, fused_gate_up=True, qkv_bias=True, out_bias=False,
                      names=("query_key_value", "", "", "dense", "dense_h_to_4h", "", "dense_4h_to_h")),
@@ -90,6 +91,6 @@ STYLES = {
     "arcee": Style(gated=False, names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
     "exaone4": Style(pre_norms=False, post_norms=True, qk_norm="head"),
     "hunyuan_v1_dense": Style(qk_norm="head"),
-    "nemotron": Style(norm="layer", norm_bias=True, gated=False,
+    "nemotron": Style(norm="layer_plus", norm_bias=True, gated=False,
                       names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
 }  # fmt: skip
