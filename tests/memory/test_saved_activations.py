@@ -28,7 +28,6 @@ PEAKS: dict[str, float] = {
     "t5": 0.014,
     "llava_onevision": 0.012,
     "convnextv2": 0.026,
-    "swin": 0.168,
 }
 """The largest relative error of a peak of forward or backward where it is above 1 %: it may only shrink."""
 
