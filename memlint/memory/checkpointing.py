@@ -110,7 +110,10 @@ def checkpointed(
     enabled, tape.enabled = tape.enabled, False
     m.has_graph = not setup.reentrant
     m.kept, m.products = ([], 0) if setup.checkpointing == "selective_op" else (None, 0)
-    others = [*([context] if context is not None else []), *m.shared]
+    beside, shared = m.beside, len(m.shared)
+    others = [*([context] if context is not None else []), *m.shared, *([beside] if beside is not None else [])]
+    two = beside is not None
+    del beside
     out = run(m, block, x, context)
     kept, m.kept = m.kept or [], None
     if setup.compiled and m.products % 2 and kept:
@@ -127,7 +130,7 @@ def checkpointed(
     keeps = units is not None and index in units.frozen and setup.reentrant and not setup.stack.checkpoints_inside
 
     def rule(grads: list[Tensor | None]) -> tuple[Tensor | None, ...]:
-        gradient_of_result = grads[0] if setup.reentrant else None  # an argument of `CheckpointFunction.backward`
+        gradients_of_results = grads[:] if setup.reentrant else None  # an argument of `CheckpointFunction.backward`
         _enter(m, units, index)
         storage = held.pop() if held else Storage(m.ledger, numel * itemsize)
         inputs = Parameter(storage, numel, itemsize, "inputs", "input" if setup.reentrant else "recomputed", index)
@@ -139,22 +142,29 @@ def checkpointed(
         m.mask = masks.pop()
         detached = [_detached(setup, other, index) for other in others]
         others.clear()
-        m.shared = detached[has_context:]
+        m.shared = detached[has_context : has_context + shared]
+        m.beside = detached[-1] if two else None
         lazy = not setup.reentrant and not setup.compiled
         begin, segment, tape.recomputes = len(m.ledger.events), len(m.ledger.segments), lazy
         result = run(m, block, inputs, detached[0] if has_context else None)
         tape.recomputes = False
-        m.casts, m.mask, m.shared = casts, None, []
-        tape.enabled = False
         if not setup.reentrant:
-            # Its result is not kept.
+            # Its results are not kept.
             result = Tensor(inputs.storage, result.numel, result.itemsize, result.node, result.index)
+        if two and m.beside is not None:
+            second = m.beside
+            if not setup.reentrant:
+                second = Tensor(inputs.storage, second.numel, second.itemsize, second.node, second.index)
+            result = _joined(m, result, second, grads)
+            del second
+        m.casts, m.mask, m.shared, m.beside = casts, None, [], None
+        tape.enabled = False
         end = _stopped(m, begin) if lazy else begin
         tape.first_unpacked = None if lazy else 0
         backward(tape, result, grads)
         if lazy and len(m.ledger.segments) == segment:
             _delayed(m, begin, end)
-        del result, gradient_of_result
+        del result, gradients_of_results
         del m.held[held_before:]
         inputs.node = None
         grad = inputs.grad
@@ -167,7 +177,23 @@ def checkpointed(
 
     saved = (*kept, None if setup.checkpoint_offload else x.storage)
     del kept
-    tape.record(out, inputs_of, rule, saved, kernel=True)
+    if two and m.beside is not None:
+        tape.record_many((out, m.beside), inputs_of, rule, saved, kernel=True)
+    else:
+        tape.record(out, inputs_of, rule, saved, kernel=True)
     if out.node is not None:
         out.node.consumes = True
     return out
+
+
+def _joined(m: Machine, first: Tensor, second: Tensor, grads: list[Tensor | None]) -> Tensor:
+    """A root for both results of a block; it hands out their gradients, which it takes from `grads`. The last block's second result may
+    have none."""
+    if grads[1] is None:
+        grads.pop()
+        return first
+    taken = grads[:]
+    grads[:] = [None]
+    return m.tape.record(
+        Tensor(first.storage, first.numel, first.itemsize), (first, second), lambda g: (taken.pop(0), taken.pop(0))
+    )

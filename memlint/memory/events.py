@@ -22,23 +22,31 @@ class Events(NamedTuple):
     """A run at full depth. What the allocator places are events, +ident (allocate) or -ident (free), of blocks with `sizes` by ident."""
 
     loading: list[int]
+    buffers: list[int]
+    """What is there from before the first step on."""
+    first: list[int]
+    """A step, or the first micro-batch of several, where one was recorded before the steady one."""
     states: list[int]
-    """What is allocated for good before a step (optimizer states), and a first step where one was recorded."""
+    """Optimizer states that are made in the first step."""
     step: list[int]
+    updates: int
+    """So many events of the step come before its optimizer step,"""
+    first_updates: int | None
+    """and so many of the first one's before its own; None where it has none."""
     top: int
     """So many events of the step lead to its highest total,"""
     requested: int
-    """for which, and for what a first step has left, so many bytes of placed blocks are requested."""
+    """for which so many bytes of placed blocks are requested."""
     sizes: list[int]
     small: int
     """The most that blocks which are not placed hold together."""
     peaks: Sequence[Peak]
     """In the order in which the phases first occur."""
-    has_first: bool
-    """A first step was recorded before the optimizer states."""
     streams: Mapping[int, int] = {}  # a default that nothing changes
     """The stream of each block that is not the computation's."""
     lag: int = 0
     """Freed all-gathers that cannot be used yet."""
     empties: bool = False
-    """The cache is emptied after loading."""
+    """The cache is emptied after loading,"""
+    empties_steps: bool = False
+    """and by the loop now and then between steps."""

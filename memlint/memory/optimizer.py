@@ -3,7 +3,8 @@
 Sources: torch 2.13 `optim/adamw.py` (`_multi_tensor_adamw`: one list of temporaries the size of the parameters; fused: none; the
 per-tensor loop: one tensor), bitsandbytes 0.50 `optim/optimizer.py` (8-bit states with one float32 per 256 elements; tensors
 below 4096 elements and, in the HF Trainer, embeddings stay 32-bit), transformers 5.24 `optimization.py` (Adafactor) and
-`trainer_optimizer.py`, torchao 0.13 `optim/`.
+`trainer_optimizer.py`, torchao 0.13 `optim/`; transformers 4.20 `optimization.py` (AdamW: parameter after parameter, its states first; the
+name `denom` holds the last one's until the next is there).
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def _on_card(setup: Setup, p: Parameter, nbytes: int) -> int:
     return int(-(-nbytes // ranks) * setup.sharding.states_here)
 
 
-def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
-    """Allocate every state that the optimizer makes in its first step."""
+def states(m: Machine, setup: Setup, trained: list[Parameter], phase: str = "states") -> list[Storage]:
+    """Allocate every state that the optimizer makes in its first step; ZeRO-3 takes one with gradients of zeros before training (DeepSpeed
+    0.19 `stage3.py`, `initialize_optimizer_states`; stages 1 and 2 no more since 0.13)."""
     ledger = m.ledger
     before, ledger.component = ledger.component, "optimizer_states"
     held: list[Storage] = []
@@ -72,12 +74,16 @@ def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
     if not sharding.states_here or setup.optimizer in OFF_DEVICE:
         ledger.component = before
         return held
+    denominator = None
     for parameter in trained:
-        ledger.enter("states", parameter.layer)
+        ledger.enter(phase, parameter.layer)
         if sharding.remainders:
             held.append(Storage(ledger, _on_card(setup, parameter, parameter.numel * HALF)))
         for nbytes in (*state_bytes(setup, parameter), *importance_bytes(setup, parameter)):
             held.append(Storage(ledger, _on_card(setup, parameter, nbytes)))
+        if setup.optimizer == "adamw_hf":
+            denominator = m.new(parameter.numel, parameter.itemsize)
+    del denominator
     ledger.component = before
     return held
 
@@ -168,15 +174,23 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
         while held:
             m.ledger.enter("optimizer_step", live[len(live) - len(held)].layer)
             held.pop()
-    elif name == "adamw_hf" or (name in ADAM and name not in FUSED and not setup.foreach and not setup.master_weights):
+    elif name == "adamw_hf":
+        denominator = None
+        for parameter in live:
+            m.ledger.enter("optimizer_step", parameter.layer)
+            denominator = m.new(parameter.numel, parameter.itemsize)
+        del denominator
+    elif name in ADAM and name not in FUSED and not setup.foreach and not setup.master_weights:
         biggest = max(live, key=lambda p: p.numel)
         m.transient(biggest.numel, biggest.itemsize)
 
 
 def _zero_step(m: Machine, setup: Setup, live: list[Parameter]) -> None:
-    """DeepSpeed's step: a rank's gradients are flattened, raised to float32, and used (0.15 `stage_1_and_2.py` `step`: the partition at
-    once; `stage3.py` `_prepare_fp32_grad_for_sub_group`: one sub-group after the other)."""
+    """DeepSpeed's step: the norm of a rank's gradients is taken in float64, one after the other (0.19 `get_grad_norm_direct`); they are
+    flattened, raised to float32, and used (`stage_1_and_2.py` `step`: the partition at once; `stage3.py`,
+    `_prepare_fp32_grad_for_sub_group`: one sub-group after the other)."""
     sharding, elements = setup.sharding, _at_once(setup, live)
+    m.transient(max(sharding.share(p.numel) for p in live), 2 * FP32)
     flat = m.new(elements, live[0].itemsize)
     wide = m.new(elements, FP32)
     del flat

@@ -73,21 +73,28 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     if setup.in_backward and units is None:
         step_in_backward(trained)
     second = reference.weights(m, setup, builder.parameters) if setup.reference_copy else []
-    ledger.enter("states")
-    buffers = [*gradient_buffers(m, setup, builder.parameters), *optimizer.masters(m, setup, trained)]
-    ledger.enter("states")
+    buffers = optimizer.masters(m, setup, trained)
+    if setup.sharding.strategy == "zero3":
+        buffers += optimizer.states(m, setup, trained, "buffers")
+    ledger.enter("buffers")
+    buffers += gradient_buffers(m, setup, builder.parameters)
+    ledger.enter("buffers")
     buffers += [Storage(ledger, setup.workspace, "workspace") for _ in range(2)]
     if setup.beside:
         buffers.append(Storage(ledger, setup.beside, "workspace"))
     if setup.companions:
         buffers.append(Storage(ledger, setup.companions, "weights"))
-    if (setup.stack.keeps_outputs and not setup.stack.drops_outputs) or held_over(m, setup):
-        # The second step's forward still meets what the first step's names hold.
+    whole = keeps_whole_gradients(setup, units)
+    stays = (setup.stack.keeps_outputs and not setup.stack.drops_outputs) or held_over(m, setup)
+    if stays or (whole and (setup.accumulates or setup.stack.zeroes_in_place)):
+        # The next forward still meets what the first step's names hold, or a first micro-batch's gradients.
         ledger.prefix = timeline.FIRST
-        step(m, setup, model, units, trained)
+        step(m, setup, model, units, trained, whole, last=not (whole and setup.accumulates))
+        if not stays:
+            m.outputs.clear()
         ledger.prefix = ""
-    states = optimizer.states(m, setup, trained)
-    step(m, setup, model, units, trained)
+    states = [] if setup.sharding.strategy == "zero3" else optimizer.states(m, setup, trained)
+    step(m, setup, model, units, trained, whole)
     if setup.evaluation_batch and setup.sharding.strategy != "megatron":
         evaluation.evaluate(m, setup, model, lambda: forward(m, setup, model, units))
         if units is not None:
@@ -133,16 +140,27 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     else:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
     m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
+    m.ledger.empties_steps = setup.stack.empties_cache
     # What a later pipeline stage receives needs a gradient, too.
     hooked = setup.checkpointing != "none" and bool(setup.adapter or setup.stack.hooks_embeddings)
     m.input_grads = setup.stage == "last" or hooked or setup.adapter in INPUT_SIDE
     return m
 
 
-def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: list[Parameter]) -> None:
-    """Forward, loss, backward, optimizer step, gradients dropped."""
+def keeps_whole_gradients(setup: Setup, units: Units | None) -> bool:
+    """Each rank has the gradient of every weight it holds, as backward makes it, until the step."""
+    sharding = setup.sharding
+    sharded = sharding.is_zero or sharding.strategy == "megatron" or (units is not None and bool(units.parameters))
+    return not sharded and sharding.pipeline == 1
+
+
+def step(
+    m: Machine, setup: Setup, model: Model, units: Units | None, trained: list[Parameter], whole: bool, last: bool = True
+) -> None:
+    """Forward, loss, backward; after the `last` micro-batch the optimizer's step, and gradients dropped."""
     ledger = m.ledger
-    if setup.accumulates and setup.sharding.strategy not in ("megatron", "zero3"):
+    persistent = setup.stack.zeroes_in_place
+    if not whole and (setup.accumulates or persistent) and setup.sharding.strategy not in ("megatron", "zero3"):
         accumulated(m, setup, units, trained)
     ledger.enter("forward")
     labels = Storage(ledger, m.tokens * INT64)
@@ -194,13 +212,14 @@ def step(m: Machine, setup: Setup, model: Model, units: Units | None, trained: l
     drop(m, waiting)
     if m.held and not held_over(m, setup):
         m.release()
-    ledger.component = "workspace"
-    optimizer.step(m, setup, trained)
-    for parameter in trained:
-        ledger.enter("optimizer_step", parameter.layer)
-        parameter.grad = None
-    ledger.component = "activations"
-    ledger.enter("optimizer_step")
+    if last:
+        ledger.component = "workspace"
+        optimizer.step(m, setup, trained)
+        for parameter in trained if not (whole and persistent) else ():
+            ledger.enter("optimizer_step", parameter.layer)
+            parameter.grad = None
+        ledger.component = "activations"
+        ledger.enter("optimizer_step")
     del labels, ids
 
 
@@ -251,6 +270,8 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
             m.ledger.enter("forward", index)
             if units is not None:
                 units.enter_forward(index)
+            if index in stage.between:
+                x = stage.between[index](m, x)
             if setup.checkpointing in CHECKPOINTED and index % setup.checkpoint_every == 0:
                 x = checkpointed(m, setup, units, block, x, context, index)
             else:

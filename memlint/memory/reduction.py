@@ -58,7 +58,7 @@ def _remapped(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storag
 
 
 def _in_layer(m: Machine, parameter: Parameter, nbytes: int, component: str) -> Storage:
-    m.ledger.enter("states", parameter.layer)
+    m.ledger.enter("buffers", parameter.layer)
     return Storage(m.ledger, nbytes, component)
 
 
@@ -81,7 +81,7 @@ def _partitions(m: Machine, setup: Setup, parameters: list[Parameter], trained: 
     if not sharding.offload_optimizer:
         size = setup.grad_itemsize
         held += [_in_layer(m, p, sharding.share(p.numel, p.kind) * (size or p.itemsize), "gradients") for p in trained]
-    m.ledger.enter("states")
+    m.ledger.enter("buffers")
     return [*held, Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication")]
 
 

@@ -194,26 +194,32 @@ class _Whole:
     def __init__(self, repeats: tuple[Repeated, ...], counted: int) -> None:
         self.repeats = repeats
         self.nothing = _Shape([], [], counted)
-        self.parts: dict[str, list[int]] = {"load": [], "states": [], "step": []}
+        self.parts: dict[str, list[int]] = {"load": [], "buffers": [], "first": [], "states": [], "step": []}
         self.part = self.parts["load"]
+        self.updates: dict[str, int] = {}
+        """How many events of its part come before an optimizer step."""
         self.sizes = [0]
         self.streams: dict[int, int] = {}
         self.blocks: dict[tuple[str, int], _Blocks] = defaultdict(lambda: _Blocks(self.nothing))
         self.effects: dict[tuple[object, ...], _Effect] = {}
         self.live: dict[str, int] = {}
         self.total = self.small = self.most_small = 0
-        self.begin = self.highest = self.top = self.requested = 0
-        """Of the step: what is placed when it begins, its highest total, after how many events, and what is placed then."""
+        self.highest = self.top = self.requested = 0
+        """Of the step: its highest total, after how many events, and what is placed then."""
         self.peaks: dict[str, tuple[int, dict[str, int], _Effect | None]] = {}
         """The highest total of each phase, what was live before the run that reaches it, and that run's effect."""
 
     def enter(self, phase: str) -> None:
         """The runs from here on belong to this phase."""
-        if phase == "states" and self.part is self.parts["load"]:
-            self.part = self.parts["states"]
-        elif phase in ("accumulated", "forward") and self.part is not self.parts["step"]:
-            self.part = self.parts["step"]
-            self.begin = self.total - self.small
+        if self.part is not self.parts["step"]:
+            if phase in ("buffers", "states"):
+                self.part = self.parts[phase]
+            elif phase in (FIRST + "accumulated", FIRST + "forward"):
+                self.part = self.parts["first"]
+            elif phase in ("accumulated", "forward"):
+                self.part = self.parts["step"]
+        if phase.endswith("optimizer_step"):
+            self.updates.setdefault(phase, len(self.part))
         if phase not in self.peaks or self.total > self.peaks[phase][0]:
             self.peaks[phase] = (self.total, dict(self.live), None)
 
@@ -262,22 +268,24 @@ class _Whole:
             if effect is not None:
                 effect.add_up(live, effect.top_events)
             peaks.append(Peak(phase, total, {component: size for component, size in live.items() if size}))
-        has_first = any(phase.startswith(FIRST) for phase in self.peaks)
-        left = 0 if has_first else self.total - self.small - self.begin
-        loading, states, step = self.parts.values()
+        loading, buffers, first, states, step = self.parts.values()
         return Events(
             loading=loading,
+            buffers=buffers,
+            first=first,
             states=states,
             step=step,
+            updates=self.updates.get("optimizer_step", len(step)),
+            first_updates=self.updates.get(FIRST + "optimizer_step"),
             top=self.top,
-            requested=self.requested + left,
+            requested=self.requested,
             sizes=self.sizes,
             small=self.most_small,
             peaks=peaks,
-            has_first=has_first,
             streams=self.streams,
             lag=ledger.lag,
             empties=ledger.empties,
+            empties_steps=ledger.empties_steps,
         )
 
 

@@ -39,6 +39,9 @@ class Stack(NamedTuple):
 
     transformers: tuple[int, int]
     peft: tuple[int, int]
+    adapters_in_fp32: bool
+    """A low-rank pair is made before its layer has its weight, in float32 whatever that is: PEFT up to 0.6 (`tuners/lora/layer.py`,
+    `update_layer`; transformers before 4.36 is taken to have one of these)."""
     framework: str
     shifts_logits: bool
     """The loss copies `logits[..., :-1, :]`: transformers before 4.49 (`loss/loss_utils.py`; 4.49 pads the labels instead) and torchtune
@@ -54,8 +57,7 @@ class Stack(NamedTuple):
     """SDPA is chosen when nothing is said: transformers 4.36 and later."""
     keeps_outputs: bool
     """The model's output object (its logits) is alive during backward: loops that bind it to a name, as torchtune's recipes did before
-    0.3 ("delete logits before bwd"); and Trainer runs of 2023, whose published figures show it (Qwen's tables: 16 B per logit in float32,
-    8 in float16) although the Trainer drops it. Cause not found."""
+    0.3 ("delete logits before bwd")."""
     returns_cache: bool
     """Training without checkpointing returns keys and values: models of transformers and unsloth, as their configurations say
     `use_cache`. The Trainer switches it off since 5.0 (`training_args.py`); 4.41 to 4.44 make none in training (`modeling_llama.py`)."""
@@ -89,6 +91,9 @@ class Stack(NamedTuple):
     """Lightning Fabric casts what the model returns (the logits) to float32 (`fabric/plugins/precision/half.py`, `convert_output`)."""
     keeps_loss: bool
     """The loop's `loss` stays bound, with its graph, until the next step's loss replaces it."""
+    empties_cache: bool
+    """The loop empties the allocator's cache now and then: PEFT's comparisons, after every evaluation (`image-gen/run.py`) or ten
+    steps (`MetaMathQA/run.py`)."""
     longest_first: bool
     """The loop's first batch holds the data's one longest sample: lit-gpt in 2023 (`finetune/lora.py`, `longest_seq_ix`), untruncated."""
     litgpt_copies_padding: bool
@@ -145,20 +150,19 @@ def stack_of(run: TrainingRun) -> Stack:
         transformers = next((oldest for before, oldest in UNSLOTH if version < before), transformers)
     torch = _version(str(versions.get("torch") or "")) or NEWEST_TORCH
     modern = transformers >= (4, 36)
+    peft = _version(str(versions.get("peft") or "")) or (NEWEST_PEFT if modern else (0, 6))
     early_torchtune = name == "torchtune" and (_version(str(versions.get("torchtune") or "")) or NEWEST_TORCHTUNE) < (0, 3)
     return Stack(
         transformers=transformers,
-        peft=_version(str(versions.get("peft") or "")) or NEWEST_PEFT,
+        peft=peft,
+        adapters_in_fp32=peft < (0, 7) and name in ACCELERATE_TRAINERS,
         framework=name,
         shifts_logits=(transformers < (4, 49) and name != "unsloth") or early_torchtune,
         upcasts_in_model=transformers < (4, 46) or early_torchtune,
         loads_checkpoint_dtype=transformers >= (5, 0),
         reentrant_by_default=transformers < (5, 0),
         sdpa_by_default=modern,
-        keeps_outputs=name in OWN_LOOPS
-        or name == "fsdp_qlora"
-        or early_torchtune
-        or (transformers < (4, 36) and name != "litgpt"),
+        keeps_outputs=name in OWN_LOOPS or name == "fsdp_qlora" or early_torchtune,
         drops_outputs=name == "fsdp_qlora",
         returns_cache=name in CACHING and transformers < (5, 0) and (name == "unsloth" or not (4, 41) <= transformers < (4, 45)),
         caches_tuples=name == "unsloth" or transformers < (4, 41),
@@ -174,6 +178,7 @@ def stack_of(run: TrainingRun) -> Stack:
         checkpoints_inside=name == "fsdp_qlora",
         converts_outputs=name in ("litgpt", "lightning", "fabric"),
         keeps_loss=name in OWN_LOOPS or name == "litgpt",
+        empties_cache=name == "peft_method_comparison",
         longest_first=name == "litgpt" and torch < (2, 2),
         litgpt_copies_padding=name == "litgpt" and torch < (2, 2),
         litgpt_broadcasts=name == "litgpt" and _date(versions, "lit-gpt", "litgpt") < (2023, 10, 24),

@@ -104,14 +104,14 @@ def _totals(events: Events, more_than: int = 0, at_most: int = 1 << 60) -> list[
     """What blocks of these sizes hold together after each event of the recorded program."""
     changes = [
         size if event > 0 else -size
-        for event in (*events.loading, *events.states, *events.step)
+        for event in (*events.loading, *events.buffers, *events.first, *events.states, *events.step)
         if more_than < (size := events.sizes[abs(event)]) <= at_most
     ]
     return [*accumulate(changes, initial=0)]
 
 
 def test_the_highest_total_of_a_step_is_that_of_its_placed_and_small_blocks() -> None:
-    """`top` is where it is reached, `requested` what placed blocks then hold, with those that a first step has left."""
+    """`top` is where it is reached, `requested` what placed blocks then hold."""
     facts = {"batch.micro_batch_size": 2, "batch.sequence_length": 256, "objective": "causal_lm", **PRECISIONS["amp"]}
     run = TrainingRun("run.yaml", Span("run.yaml", 1), {key: fixed(value) for key, value in facts.items()})
     program_ = program.record(setup_of(run, from_config(LLAMA), None, []), from_config(LLAMA), timeline.SIMULATED)
@@ -119,9 +119,7 @@ def test_the_highest_total_of_a_step_is_that_of_its_placed_and_small_blocks() ->
     step = _totals(events)[-len(events.step) - 1 :]
     assert events.top == step.index(max(step))
     assert max(step) == max(peak.total for peak in events.peaks if peak.phase != "load")
-    assert not events.has_first
-    left = step[-1] - step[0]
-    assert events.requested == max(step) + left
+    assert events.requested == max(step)
 
 
 def test_what_cannot_be_repeated_is_simulated() -> None:

@@ -70,7 +70,7 @@ def _figures(index: int, layers: int) -> Figures:
     run = TrainingRun("record", Span("record", 1, 1, 1, 1), {key: fixed(value) for key, value in facts.items()})
     program = record(setup_of(run, architecture, None, []), architecture, layers)
     ledger = program.ledger
-    loaded = next(begin for begin, phase, _ in ledger.segments if phase == "states")
+    loaded = next(begin for begin, phase, _ in ledger.segments if phase == "buffers")
     adapters = sum(
         ledger.sizes[event] for event in ledger.events[:loaded] if event > 0 and ledger.components[event] == "adapters"
     )

@@ -1,8 +1,8 @@
 """Diffusion transformers: FLUX.2 (two streams, then one) and CogVideoX (two streams that share their weights).
 
 Read in diffusers 0.38 `models/transformers/transformer_flux2.py`, `models/transformers/cogvideox_transformer_3d.py`,
-`models/normalization.py` and `models/embeddings.py` (`apply_rotary_emb`). Text and latent rows travel in one tensor; blocks split it.
-Latents and text conditions are computed beforehand.
+`models/normalization.py` and `models/embeddings.py` (`apply_rotary_emb`). The text's rows are the second stream. Latents and text
+conditions are computed beforehand.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ def _rows(b: Builder) -> tuple[int, int]:
 def _modulated(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """`(1 + scale) * x + shift` with one vector per sample."""
     return ops.add(m, ops.mul(m, ops.shift(m, scale), x), shift)
+
+
+def _scaled(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """`x * (1 + scale) + shift`."""
+    return ops.add(m, ops.mul(m, x, ops.shift(m, scale)), shift)
 
 
 def _gated(m: Machine, x: Tensor, gate: Tensor, update: Tensor) -> Tensor:
@@ -112,8 +117,13 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
         emb = apply(m, embedders[1], ops.unary(m, apply(m, embedders[0], time)))
         m.shared = [emb, *(apply(m, modulation, ops.unary(m, emb)) for modulation in modulations)]
         tables[:] = [(m.new(m.sequence * head_dim, FP32), m.new(m.sequence * head_dim, FP32))]
-        x = ops.concat(m, (apply(m, context_embedder, prompts), apply(m, x_embedder, latents)))
+        x = apply(m, x_embedder, latents)
+        m.beside = apply(m, context_embedder, prompts)
         return m.tape.leaf(x) if m.input_grads and x.node is None else x
+
+    def join(m: Machine, x: Tensor) -> Tensor:
+        text, m.beside = m.beside, None
+        return ops.concat(m, (text, x)) if text is not None else x
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         latents = ops.narrow(m, x, latent_rows * hidden)
@@ -122,7 +132,8 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
         m.shared = []
         return out
 
-    return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
+    stage = Stage(embed, blocks, finish, {layers: join})
+    return Model([stage], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
 
 
 def _rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -164,34 +175,55 @@ def _flux2_double(
     b.parent = "ff"
     feeds = [(b.linear("linear_in", hidden, 2 * inner), b.linear("linear_out", inner, hidden)) for _ in range(2)]
 
-    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        text, latents = ops.split(m, x, (text_rows * hidden, latent_rows * hidden))
-        image_mods, text_mods = _parts(m, m.shared[1], 6), _parts(m, m.shared[2], 6)
-        normed = _modulated(m, _bare_norm(m, latents, hidden), image_mods[0], image_mods[1])
-        normed_text = _modulated(m, _bare_norm(m, text, hidden), text_mods[0], text_mods[1])
+    def attention(m: Machine, normed: Tensor, words: Tensor) -> Streams:
         q, k, v = (apply(m, projection, normed) for projection in own)
-        tq, tk, tv = (apply(m, projection, normed_text) for projection in added)
-        q, k, tq, tk = norms[0](m, q), norms[1](m, k), norms[2](m, tq), norms[3](m, tk)
-        q, k, v = ops.concat(m, (tq, q)), ops.concat(m, (tk, k)), ops.concat(m, (tv, v))
-        del tq, tk, tv, normed, normed_text
-        q, k = _turned(m, q, tables[-1]), _turned(m, k, tables[-1])
+        tq, tk, tv = (apply(m, projection, words) for projection in added)
+        q = norms[0](m, q)
+        k = norms[1](m, k)
+        tq = norms[2](m, tq)
+        tk = norms[3](m, tk)
+        q = ops.concat(m, (tq, q))
+        k = ops.concat(m, (tk, k))
+        v = ops.concat(m, (tv, v))
+        q = _turned(m, q, tables[-1])
+        k = _turned(m, k, tables[-1])
         mixed = _attend(m, q, k, v, heads, hidden)
-        del q, k, v
-        text_mixed, mixed = ops.split(m, mixed, (text_rows * hidden, latent_rows * hidden))
-        text_mixed, mixed = apply(m, added_out, text_mixed), apply(m, out, mixed)
-        latents = _gated(m, latents, image_mods[2], mixed)
-        latents = _fed(m, latents, feeds[0], image_mods, hidden)
-        text = _gated(m, text, text_mods[2], text_mixed)
-        del mixed, text_mixed
-        return ops.concat(m, (_fed(m, text, feeds[1], text_mods, hidden), latents))
+        words, mixed = ops.split(m, mixed, (text_rows * hidden, latent_rows * hidden))
+        words = apply(m, added_out, words)
+        mixed = apply(m, out, mixed)
+        return mixed, words
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        text = m.beside
+        assert text is not None
+        image_mods, text_mods = _parts(m, m.shared[1], 6), _parts(m, m.shared[2], 6)
+        normed = _bare_norm(m, x, hidden)
+        normed = _modulated(m, normed, image_mods[0], image_mods[1])
+        words = _bare_norm(m, text, hidden)
+        words = _modulated(m, words, text_mods[0], text_mods[1])
+        mixed, text_mixed = attention(m, normed, words)
+        mixed = ops.mul(m, image_mods[2], mixed)
+        x = ops.add(m, x, mixed)
+        normed = _bare_norm(m, x, hidden)
+        normed = _scaled(m, normed, image_mods[3], image_mods[4])
+        fed = _fed(m, feeds[0], normed)
+        x = ops.add(m, x, ops.mul(m, image_mods[5], fed))
+        text_mixed = ops.mul(m, text_mods[2], text_mixed)
+        text = ops.add(m, text, text_mixed)
+        words = _bare_norm(m, text, hidden)
+        words = _scaled(m, words, text_mods[3], text_mods[4])
+        text_fed = _fed(m, feeds[1], words)
+        m.beside = ops.add(m, text, ops.mul(m, text_mods[5], text_fed))
+        return x
 
     return block
 
 
-def _fed(m: Machine, x: Tensor, feed: tuple[Linear, Linear], mods: tuple[Tensor, ...], hidden: int) -> Tensor:
-    """Modulated norm, SwiGLU feed-forward, gated addition."""
-    normed = _modulated(m, _bare_norm(m, x, hidden), mods[3], mods[4])
-    return _gated(m, x, mods[5], apply(m, feed[1], _swiglu(m, apply(m, feed[0], normed))))
+def _fed(m: Machine, feed: tuple[Linear, Linear], x: Tensor) -> Tensor:
+    """`Flux2FeedForward`."""
+    x = apply(m, feed[0], x)
+    x = _swiglu(m, x)
+    return apply(m, feed[1], x)
 
 
 def _flux2_single(b: Builder, hidden: int, heads: int, inner: int, tables: list[tuple[Tensor, Tensor]]) -> Block:
@@ -201,18 +233,26 @@ def _flux2_single(b: Builder, hidden: int, heads: int, inner: int, tables: list[
     q_norm, k_norm = _rms(b, hidden // heads), _rms(b, hidden // heads)
     out = b.linear("to_out", hidden + inner, hidden)
 
+    def attention(m: Machine, x: Tensor) -> Tensor:
+        numel = x.numel
+        x = apply(m, into, x)
+        qkv, mlp = ops.split(m, x, (3 * numel, x.numel - 3 * numel))
+        q, k, v = ops.split(m, qkv, (numel, numel, numel))
+        q = q_norm(m, q)
+        k = k_norm(m, k)
+        q = _turned(m, q, tables[-1])
+        k = _turned(m, k, tables[-1])
+        x = _attend(m, q, k, v, heads, hidden)
+        mlp = _swiglu(m, mlp)
+        x = ops.concat(m, (x, mlp))
+        return apply(m, out, x)
+
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         shift, scale, gate = _parts(m, m.shared[3], 3)
-        normed = _modulated(m, _bare_norm(m, x, hidden), shift, scale)
-        rows = x.numel // hidden
-        q, k, v, mlp = ops.split(m, apply(m, into, normed), (x.numel, x.numel, x.numel, rows * 2 * inner))
-        del normed
-        q, k = _turned(m, q_norm(m, q), tables[-1]), _turned(m, k_norm(m, k), tables[-1])
-        mixed = _attend(m, q, k, v, heads, hidden)
-        del q, k, v
-        joined = ops.concat(m, (mixed, _swiglu(m, mlp)))
-        del mixed, mlp
-        return _gated(m, x, gate, apply(m, out, joined))
+        normed = _bare_norm(m, x, hidden)
+        normed = _modulated(m, normed, shift, scale)
+        mixed = attention(m, normed)
+        return _gated(m, x, gate, mixed)
 
     return block
 
@@ -226,6 +266,7 @@ def _cogvideox(b: Builder, a: Architecture, layers: int) -> Model:
     rotary = bool(config.get("use_rotary_positional_embeddings"))
     tables: list[tuple[Tensor, Tensor]] = []
     b.enter_layer(-1)
+    positions = None if rotary else b.buffer((text_rows + latent_rows) // b.machine.batch * hidden, b.setup.compute_itemsize)
     conv, conv_bias = b.parameter("proj", "conv", (hidden, channels * patch * patch)), b.vector("proj.bias", hidden)
     text_proj = b.linear("text_proj", int(config.get("text_embed_dim") or 4096), hidden, bias=True)
     embedders = [b.linear("linear_1", hidden, time, bias=True), b.linear("linear_2", time, time, bias=True)]
@@ -246,23 +287,33 @@ def _cogvideox(b: Builder, a: Architecture, layers: int) -> Model:
         m.shared = [apply(m, embedders[1], ops.unary(m, apply(m, embedders[0], steps)))]
         pixels = m.new(latent_rows * channels * patch * patch, itemsize)
         prompts = m.new(text_rows * text_proj.fin, itemsize)
+        words = apply(m, text_proj, prompts)
         image = ops.copy(m, convolutions.convolution(m, pixels, conv, conv_bias, latent_rows * hidden))
-        x = ops.concat(m, (apply(m, text_proj, prompts), image))
-        if rotary:
+        x = ops.concat(m, (words, image))
+        if positions is not None:
+            x = ops.add(m, x, ops.cast(m, positions, x.itemsize))
+        else:
             size = latent_rows // m.batch * head_dim
             tables[:] = [(m.new(size, FP32), m.new(size, FP32))]
-        else:
-            x = ops.add(m, x, m.new(m.sequence * hidden, x.itemsize))
-        return m.tape.leaf(x) if m.input_grads and x.node is None else x
+        x = m.tape.leaf(x) if m.input_grads and x.node is None else x
+        m.beside = ops.narrow(m, x, text_rows * hidden)
+        return ops.narrow(m, x, latent_rows * hidden)
 
     def finish(m: Machine, x: Tensor) -> Tensor:
-        latents = ops.narrow(m, last(m, x), latent_rows * hidden)
+        x = last(m, x)
+        m.beside = None
         shift, scale = _parts(m, apply(m, modulation, ops.unary(m, m.shared[0])), 2)
-        out = apply(m, proj_out, _modulated(m, out_norm(m, latents), shift, scale))
+        x = ops.add(m, ops.mul(m, out_norm(m, x), ops.shift(m, scale)), shift)
+        x = apply(m, proj_out, x)
         m.shared = []
-        return out
+        return x
 
     return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
+
+
+def _by_heads(m: Machine, x: Tensor) -> Tensor:
+    """`view(batch, rows, heads, head_dim).transpose(1, 2)` in front of a norm, whose gradient comes head after head and is copied back."""
+    return ops.narrow(m, x, x.numel)
 
 
 def _affine(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -285,7 +336,7 @@ def _cogvideox_block(
             mods = _parts(m, apply(m, linear, ops.unary(m, m.shared[0])), 6)
             image = ops.add(m, ops.mul(m, norm(m, latents), ops.shift(m, mods[1])), mods[0])
             words = ops.add(m, ops.mul(m, norm(m, text), ops.shift(m, mods[4])), mods[3])
-            return (words, image), (mods[5], mods[2])
+            return (image, words), (mods[2], mods[5])
 
         return run
 
@@ -306,22 +357,41 @@ def _cogvideox_block(
         view = Tensor(x.storage, numel, itemsize, x.node, x.index)
         return m.tape.record(view, (x, turned), lambda g: (m.new(numel, itemsize), m.new(few, itemsize)))
 
-    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        text, latents = ops.split(m, x, sizes)
-        (words, image), (text_gate, gate) = first(m, text, latents)
-        joined = ops.concat(m, (words, image))
-        query, key, value = q_norm(m, apply(m, q, joined)), k_norm(m, apply(m, k, joined)), apply(m, v, joined)
+    def attention(m: Machine, words: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        x = ops.concat(m, (words, image))
+        query, key, value = apply(m, q, x), apply(m, k, x), apply(m, v, x)
+        query = q_norm(m, _by_heads(m, query))
+        key = k_norm(m, _by_heads(m, key))
         if rotary:
-            query, key = rotated(m, query), rotated(m, key)
-        mixed = apply(m, out, _attend(m, query, key, value, heads, hidden))
-        del query, key, value, joined, words, image
-        text_mixed, mixed = ops.split(m, mixed, sizes)
-        latents, text = _gated(m, latents, gate, mixed), _gated(m, text, text_gate, text_mixed)
-        del mixed, text_mixed
-        (words, image), (text_gate, gate) = second(m, text, latents)
-        joined = ops.concat(m, (words, image))
-        fed = apply(m, down, ops.unary(m, apply(m, up, joined)))
-        text_fed, fed = ops.split(m, fed, sizes)
-        return ops.concat(m, (_gated(m, text, text_gate, text_fed), _gated(m, latents, gate, fed)))
+            query = rotated(m, query)
+            key = rotated(m, key)
+        x = _attend(m, query, key, value, heads, hidden)
+        x = ops.copy(m, x)  # head after head, as the norms leave the queries
+        x = apply(m, out, x)
+        return ops.split(m, x, sizes)
+
+    def feed(m: Machine, x: Tensor) -> Tensor:
+        x = activated(m, x)
+        return apply(m, down, x)
+
+    def activated(m: Machine, x: Tensor) -> Tensor:
+        x = apply(m, up, x)
+        return ops.unary(m, x)
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        text = m.beside
+        assert text is not None
+        (image, words), (gate, text_gate) = first(m, text, x)
+        text_mixed, mixed = attention(m, words, image)
+        x = _gated(m, x, gate, mixed)
+        text = _gated(m, text, text_gate, text_mixed)
+        (image, words), (gate, text_gate) = second(m, text, x)
+        image = ops.concat(m, (words, image))
+        fed = feed(m, image)
+        latents_fed = ops.narrow(m, fed, sizes[1])
+        x = _gated(m, x, gate, latents_fed)
+        text_fed = ops.narrow(m, fed, sizes[0])
+        m.beside = _gated(m, text, text_gate, text_fed)
+        return x
 
     return block

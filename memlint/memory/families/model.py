@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from memlint.memory.linear import Linear
 from memlint.memory.machine import Machine
@@ -20,10 +20,13 @@ class Stage:
         embed: Callable[[Machine, Tensor | None], Tensor],
         blocks: list[Block],
         finish: Callable[[Machine, Tensor], Tensor],
+        between: Mapping[int, Callable[[Machine, Tensor], Tensor]] | None = None,
     ) -> None:
         self.embed = embed
         self.blocks = blocks
         self.finish = finish
+        self.between = between or {}
+        """What happens to the states in front of a block, by its place in the model."""
 
 
 class Model:
