@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memlint.memory.events import Events
 from memlint.memory.heap import DoesNotComplete, Heap
+from memlint.memory.order import Part, order_of
 from memlint.typed import NamedTuple
 
 SMALL_SEGMENT = 2 << 20
@@ -16,20 +17,6 @@ class Replay(NamedTuple):
 
     slack: int
     reserved: int
-
-
-class Part(NamedTuple):
-    """Events, and whether the allocator's cache is emptied after them."""
-
-    events: list[int]
-    empties: bool = False
-
-
-def order_of(events: Events) -> tuple[Part, ...]:
-    """Loading, a first step (optimizer states appear at its end) and a steady one. A program that recorded a first step of its own has
-    it before the states."""
-    first = () if events.has_first else (Part(events.step),)
-    return (Part(events.loading, events.empties), *first, Part(events.states), Part(events.step))
 
 
 class Replays:

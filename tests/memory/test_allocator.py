@@ -7,9 +7,10 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlint.memory.allocator import Replay, Replays, order_of
+from memlint.memory.allocator import Replay, Replays
 from memlint.memory.events import Events
 from memlint.memory.heap import DoesNotComplete
+from memlint.memory.order import order_of
 from memlint.memory.tensor import COMPUTE, GATHER, REDUCE
 
 MIB = 1 << 20
@@ -125,10 +126,10 @@ def plainly(events: Events, capacity: int | None, expandable: bool) -> Replay:
 
 @st.composite
 def programs(draw: st.DrawFn) -> Events:
-    """Loading, states and a step that frees what it allocates, on three streams."""
+    """Loading, buffers, states and steps that free what they allocate, on three streams."""
     sizes = [0]
     parts: dict[str, list[int]] = {}
-    for name, most in {"loading": 6, "states": 4, "step": 40}.items():
+    for name, most in {"loading": 6, "buffers": 2, "first": 15, "states": 4, "step": 40}.items():
         live: list[int] = []
         events = parts[name] = []
         for pick in draw(st.lists(st.integers(0, 1 << 16), min_size=int(name == "step"), max_size=most)):
@@ -138,7 +139,7 @@ def programs(draw: st.DrawFn) -> Events:
                 live.append(len(sizes))
                 events.append(len(sizes))
                 sizes.append(int(SIZES[pick // 2 % len(SIZES)] * MIB))
-        if name == "step":
+        if name in ("first", "step"):
             events += [-ident for ident in reversed(live)]
     totals = [
         *accumulate((sizes[event] if event > 0 else -sizes[-event] for part in parts.values() for event in part), initial=0)
@@ -147,6 +148,8 @@ def programs(draw: st.DrawFn) -> Events:
     top = totals.index(max(totals))
     return Events(
         **parts,
+        updates=draw(st.integers(0, len(parts["step"]))),
+        first_updates=draw(st.none() | st.integers(0, len(parts["first"]))),
         top=top,
         requested=totals[top],
         sizes=sizes,
@@ -155,7 +158,7 @@ def programs(draw: st.DrawFn) -> Events:
         streams=draw(st.dictionaries(st.integers(1, len(sizes)), st.sampled_from([GATHER, REDUCE]), max_size=len(sizes) // 2)),
         lag=draw(st.integers(0, 2)),
         empties=draw(st.booleans()),
-        has_first=draw(st.booleans()),
+        empties_steps=draw(st.booleans()),
     )
 
 
