@@ -143,11 +143,16 @@ def xielu(m: Machine, x: Tensor, positive: Parameter, negative: Parameter) -> Te
     if "xielu" in m.kernels:  # the kernel of nickjbrowning/XIELU
         return ops.unary(m, x)
     condition = m.new(x.numel, BYTE)
-    right = ops.add(m, ops.mul(m, ops.mul(m, ops.unary(m, positive), x), x), ops.scale(m, x))
-    bent = ops.unary(m, ops.clamp(m, x), keeps="output")
-    left = ops.add(m, ops.mul(m, ops.subtract(m, bent, x), ops.shift(m, ops.unary(m, negative))), ops.scale(m, x))
-    out = m.new(x.numel, x.itemsize)
-    numel, itemsize = x.numel, x.itemsize
+
+    def wide(t: Tensor) -> Tensor:
+        """`softplus` and `expm1` are on autocast's float32 list."""
+        return ops.cast(m, t, FP32) if m.autocast else t
+
+    right = ops.add(m, ops.mul(m, ops.mul(m, ops.unary(m, wide(positive)), x), x), ops.scale(m, x))
+    bent = ops.unary(m, wide(ops.clamp(m, x)), keeps="output")
+    left = ops.add(m, ops.mul(m, ops.subtract(m, bent, x), ops.shift(m, ops.unary(m, wide(negative)))), ops.scale(m, x))
+    out = m.new(x.numel, right.itemsize)
+    numel, itemsize = out.numel, out.itemsize
     del bent
 
     def rule(g: Tensor) -> Grads:
