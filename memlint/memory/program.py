@@ -187,6 +187,7 @@ def step(
     if setup.reference_copy and not scored_first:
         reference.scored(m, model, lambda: forward(m, setup, model, units))
     if setup.sharding.strategy == "dp":
+        ledger.enter("loss")
         gathered_outputs(m, setup, model)
     m.end_autocast()
     m.outputs.clear()

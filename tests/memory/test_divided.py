@@ -110,13 +110,17 @@ def test_a_tensor_plan_spans_all_processes() -> None:
 def test_a_megatron_rank_of_qwen3_5_holds_its_part_of_both_kinds_of_layers() -> None:
     """Qwen3.5-35B-A3B's configuration over tensor 2 and expert 8: three of four layers have linear attention (16 key and 32 value heads of
     128, a convolution over four positions), the others 16 heads of 256 with an output gate over 2 key heads; 256 experts of width 512 and
-    a shared one. Norms and routers are whole on each rank."""
+    a shared one. Norms and routers are whole on each rank, and so is the vision tower: patches of 2 x 16 x 16, 2304 positions, 27 blocks of
+    width 1152 with biases (feed-forward 4304), a merger of four tokens."""
     hidden, inner, vocabulary = 2048, 512, 248320
     delta = hidden * (2 * 2048 + 2 * 4096 + 2 * 32) + (2 * 2048 + 4096) * 4 + 2 * 32 + 4096 * hidden
     full = hidden * (2 * 4096 + 2 * 512) + 4096 * hidden
     experts = 256 * 3 * hidden * inner // 8
     every = 2 * hidden + 256 * hidden
-    rank = (
+    block = 4 * 1152 + (1152 * 3456 + 3456) + (1152 * 1152 + 1152) + (1152 * 4304 + 4304) + (4304 * 1152 + 1152)
+    merger = 2 * 1152 + (4608 * 4608 + 4608) + (4608 * hidden + hidden)
+    tower = (3 * 2 * 16 * 16 * 1152 + 1152) + 2304 * 1152 + 27 * block + merger
+    rank = tower + (
         40 * (experts + every + 3 * hidden * inner // 2) + 30 * (delta // 2 + 128) + 10 * full // 2 + vocabulary * hidden + hidden
     )
     run = {"framework.name": "megatron", "parallel.strategy": "megatron", "parallel.tensor": 2, "parallel.expert": 8,

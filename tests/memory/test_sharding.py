@@ -340,7 +340,9 @@ def test_megatron_builds_the_text_decoder_of_a_vision_language_model() -> None:
     run = {"model.id": "Qwen/Qwen3-VL-30B-A3B-Instruct", "model.dtype": "bfloat16", "precision": "bf16-true", "parallel.gpus": 2,
            "parallel.strategy": "megatron", "parallel.tensor": 2, "parallel.expert_tensor": 2, "batch.micro_batch_size": 1,
            "batch.sequence_length": 1024, "optimizer.name": "adamw_torch", "loss.logits": "fused"}  # fmt: skip
-    assert estimated(run, "Qwen/Qwen3-VL-30B-A3B-Instruct").components["weights"] == pytest.approx(30.53e9 + 2 * 0.54e9, rel=0.005)
+    assert estimated(run, "Qwen/Qwen3-VL-30B-A3B-Instruct").components["weights"] == pytest.approx(
+        30.53e9 + 2 * 0.54e9, rel=0.005
+    )
 
 
 def test_packed_rows_of_ms_swift_hold_both_sequences_of_a_pair() -> None:

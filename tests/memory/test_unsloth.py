@@ -37,6 +37,12 @@ def peak(estimate: Estimate, phase: str) -> int:
     return next(instant.peak_bytes for instant in estimate.timeline if instant.phase == phase)
 
 
+def kept(estimate: Estimate, phase: str) -> int:
+    """Bytes of weights, gradients and optimizer states in a phase."""
+    components = next(instant.components for instant in estimate.timeline if instant.phase == phase)
+    return sum(components.get(name, 0) for name in ("weights", "adapters", "gradients", "optimizer_states"))
+
+
 def logits(estimate: Estimate) -> int:
     """Bytes of logits and what is made of them, at the loss."""
     return next(instant.components["logits"] for instant in estimate.timeline if instant.phase == "loss")
@@ -45,8 +51,8 @@ def logits(estimate: Estimate) -> int:
 def per_layer(phase: str, card: str = "T4", **facts: object) -> float:
     """Bytes per token that one more layer adds to what is allocated, its weights and optimizer states apart."""
     deep, shallow = (estimated(card, **{"model.layers_override": layers, **facts}) for layers in (20, 10))
-    weights = peak(deep, "accumulated") - peak(shallow, "accumulated")
-    return (peak(deep, phase) - peak(shallow, phase) - weights) / 10 / TOKENS
+    static = kept(deep, phase) - kept(shallow, phase)
+    return (peak(deep, phase) - peak(shallow, phase) - static) / 10 / TOKENS
 
 
 def test_the_fused_kernels_keep_their_inputs_and_gate_and_up() -> None:
