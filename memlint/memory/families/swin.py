@@ -37,7 +37,9 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     b.enter_layer(-1)
     weight, bias = b.parameter("projection", "conv", (width, channels * patch * patch)), b.vector("projection.bias", width)
     first = _norm(b, width)
-    places = b.parameter("position_embeddings", "embedding", (side * side, width)) if config.get("use_absolute_embeddings") else None
+    places = (
+        b.parameter("position_embeddings", "embedding", (side * side, width)) if config.get("use_absolute_embeddings") else None
+    )
     path, count, total = float(config.get("drop_path_rate") or 0.0), 0, sum(depths)
     stages = []
     for level, depth in enumerate(depths):
@@ -78,7 +80,9 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return ops.mean_last(m, x, x.numel // (m.batch * last))
 
     head = lambda m, x: apply(m, classifier, x)  # noqa: E731
-    return Model([Stage(embed, [], finish)], head, None, last, setup.num_labels, causal=False, reads_all=True, names_embedding=False)
+    return Model(
+        [Stage(embed, [], finish)], head, None, last, setup.num_labels, causal=False, reads_all=True, names_embedding=False
+    )
 
 
 def _norm(b: Builder, width: int) -> Norm:
@@ -144,9 +148,7 @@ def _layer(b: Builder, a: Architecture, width: int, heads: int, side: int, shift
             combined = Tensor(wide.storage, m.batch * windows * heads * area * area, wide.itemsize)
             places = ops.add(m, places, combined)
             del wide, combined
-        shape = Shape(
-            m.batch * windows, area, area, heads, heads, head_dim, head_dim, drop, causal=False
-        )
+        shape = Shape(m.batch * windows, area, area, heads, heads, head_dim, head_dim, drop, causal=False)
         mixed = attend(m, query, key, value, shape, places)
         del query, key, value
         return apply(m, out, mixed)
