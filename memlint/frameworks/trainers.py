@@ -321,6 +321,8 @@ def _objective(trainer: Instance, facts: dict[str, Fact]) -> None:
         facts["objective"] = Fact(head.value, Status.FIXED, head.origin)
     if root_of(trainer) == "sentence_transformers":
         facts["objective"] = fixed("sentence_embedding" if name.startswith("Sentence") else "cross_encoder", trainer.call.span)
+        # sentence-transformers 5.1.0 `models/Transformer.py`, `tokenize`: truncates at `max_seq_length`, pads to the longest of a batch.
+        facts.setdefault("batch.sequence_length_is_cap", default(True, "truncation length: samples are padded to their batch"))
     for collator in instances(trainer.slots.get("data_collator")):
         mlm = collator.slots.get("mlm")
         if class_name(collator) == "DataCollatorForLanguageModeling" and head is None and isinstance(mlm, Fact) and mlm.known:

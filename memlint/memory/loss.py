@@ -114,7 +114,7 @@ def _full(m: Machine, setup: Setup, model: Model, logits: Tensor) -> list[Tensor
 
 def entropy_kernel(m: Machine, setup: Setup, logits: Tensor, classes: int) -> Tensor:
     """The cross-entropy kernel in use, over logits of `classes` columns."""
-    rows = logits.numel // classes
+    rows = logits.numel // max(1, classes)
     if "cross_entropy" in setup.kernels:
         return compiled_cross_entropy(m, logits, rows)
     if setup.loss_kernel in ("triton_ce", "unsloth_ce", "te_fused_ce"):

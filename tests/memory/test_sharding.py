@@ -396,3 +396,15 @@ def test_expert_parallelism_stands_beside_the_sharding_axis_or_takes_ranks_from_
     experts = 48 * 128 * 3 * 2048 * 768
     weights = estimated(run, "Qwen/Qwen3-30B-A3B").components["weights"]
     assert weights == pytest.approx(2 * (experts / parts_of_experts + (30_532_122_624 - experts) / 2), rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["google/gemma-4-E4B", "Qwen/Qwen2.5-VL-3B-Instruct"])
+def test_the_references_pass_leaves_what_the_policys_recomputation_looks_at(model: str) -> None:
+    """Keys and values that layers share, a tower's rotary tables: the policy's backward, which comes after the reference's forward, runs
+    its blocks again. The reference adds its weights; the policy's own peak stays."""
+    run = {"model.dtype": "bfloat16", "precision": "bf16-true", "objective": "dpo", "checkpointing.enabled": True, "batch.images": 1,
+           "vision.trainable": True, "parallel.gpus": 1, "optimizer.name": "sgd", "batch.sequence_length": 1024,
+           "batch.micro_batch_size": 1}  # fmt: skip
+    alone, beside = (estimated(run | {"reference_model": kind}, model) for kind in ("none", "copy"))
+    held = beside.components["weights"] - alone.components["weights"]
+    assert held == pytest.approx(alone.components["weights"], rel=0.01)

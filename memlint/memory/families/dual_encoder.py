@@ -15,6 +15,7 @@ from memlint.memory.families.encoder_decoder import two_stacks
 from memlint.memory.families.model import Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
+from memlint.memory.result import CannotEstimate
 from memlint.memory.tensor import FP32, INT64, Tensor
 from memlint.models.architecture import Architecture
 
@@ -77,6 +78,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return features[-1]
 
     def loss(m: Machine, hidden: Tensor) -> Tensor:
+        if len(features) < 2:
+            raise CannotEstimate("one stage of a dual encoder has only one of the two features that its loss compares")
         text_features, image_features = features.pop(), features.pop()
         similarity = ops.matmul(m, _unit(m, text_features, common), _unit(m, image_features, common), m.batch * m.batch)
         similarity = ops.mul(m, similarity, ops.unary(m, scales[0], keeps="output"))

@@ -36,6 +36,9 @@ class _Step:
     graphs: dict[bool, list[Storage]] = field(default_factory=dict)
     """What the graph below recomputed keys and values keeps: nothing runs through it, so it lives as long as they do."""
 
+    policy: tuple[dict[bool, tuple[Tensor, Tensor]], dict[bool, list[Storage]]] | None = None
+    """During a reference's pass: both of the policy's, which its recomputation will look at."""
+
     def drop(self) -> None:
         """The layers' arguments are gone."""
         self.kept.clear()
@@ -60,7 +63,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     window = windowed(b, a, layers)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        step.drop()
+        step.policy = None if m.tape.enabled else (step.kept, step.graphs)
+        step.kept, step.graphs = {}, {}
         ids = ops.token_ids(m, m.tokens)
         x = ops.embedding(m, table, hidden, m.tokens, ids, True)
         m.shared = []
@@ -86,7 +90,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         m.shared = []
-        if b.setup.checkpointing == "none":  # a checkpointed block's arguments hold them
+        if step.policy is not None:
+            step.kept, step.graphs = step.policy
+            step.policy = None
+        elif b.setup.checkpointing == "none":  # a checkpointed block's arguments hold them
             step.drop()
         return final(m, x)
 

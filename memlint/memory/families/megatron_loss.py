@@ -27,6 +27,6 @@ def over_logits(head: Callable[[Machine, Tensor], Tensor], classes: int, fused: 
             del scattered
             return (grad,)
 
-        return m.tape.record(m.new(numel // classes, FP32), (logits,), rule, (softmax.storage,))
+        return m.tape.record(m.new(numel // max(1, classes), FP32), (logits,), rule, (softmax.storage,))
 
     return loss

@@ -275,6 +275,7 @@ def _with_images(
 
     def seen(m: Machine, context: Tensor | None) -> Tensor:
         x = stage.embed(m, context)
+        before = tower.mask, [*tower.tables]  # a reference's pass leaves what the policy's recomputation will look at
         tower.images = m.batch * setup.media.images * setup.media.tiles
         states = chosen = tower.embed(m)
         deep: list[Tensor] = []
@@ -290,8 +291,7 @@ def _with_images(
                 chosen = states
                 m.named.append(states)  # `hidden_states` of the tower's output
         if setup.checkpointing != "full" or states.node is None:  # no block will be recomputed and look at them again
-            tower.mask = None
-            tower.tables.clear()
+            tower.mask, tower.tables[:] = before
         last = tower.finish(m, states)
         m.named += (last, tower.pooled(m, last))
         features = project(m, last if used is None else chosen)
