@@ -20,7 +20,7 @@ TYPES = {
     "llama": (
         "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text granite olmo olmo2 olmo3 phi3 cohere cohere2 smollm3 "
         "starcoder2 stablelm internlm2 internlm exaone exaone4 baichuan qwen yi apertus arcee ministral ministral3 "
-        "seed_oss helium nemotron glm glm4 chatglm hunyuan_v1_dense ernie4_5 persimmon smollm llada falcon3 minicpm "
+        "seed_oss helium nemotron glm glm4 chatglm hunyuan_v1_dense ernie4_5 smollm llada falcon3 minicpm "
         "stablelm_epoch internlm3 orion mimo qwen2_vl_text qwen2_5_vl_text qwen3_vl_text"
     ),
     "gemma4": "gemma4_text gemma4_unified_text",
