@@ -37,7 +37,7 @@ def _rows(b: Builder) -> tuple[int, int]:
     return b.machine.batch * text, b.machine.batch * (media.latent_tokens or max(b.machine.sequence - text, 1))
 
 
-def _modulated(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+def modulated(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """`(1 + scale) * x + shift` with one vector per sample."""
     return ops.add(m, ops.mul(m, ops.shift(m, scale), x), shift)
 
@@ -47,17 +47,17 @@ def _scaled(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return ops.add(m, ops.mul(m, x, ops.shift(m, scale)), shift)
 
 
-def _gated(m: Machine, x: Tensor, gate: Tensor, update: Tensor) -> Tensor:
+def gated(m: Machine, x: Tensor, gate: Tensor, update: Tensor) -> Tensor:
     """`x + gate * update`."""
     return ops.add(m, x, ops.mul(m, gate, update))
 
 
-def _parts(m: Machine, x: Tensor, count: int) -> tuple[Tensor, ...]:
+def pieces(m: Machine, x: Tensor, count: int) -> tuple[Tensor, ...]:
     """Shift, scale and gate vectors of a modulation."""
     return ops.split(m, x, (x.numel // count,) * count)
 
 
-def _turned(m: Machine, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
+def turn(m: Machine, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     """`apply_rotary_emb`: pairs are turned, products in float32, the sum cast back."""
     real, imaginary = ops.split(m, x, (x.numel // 2, x.numel // 2))
     turned = ops.concat(m, (ops.scale(m, imaginary), real))
@@ -74,7 +74,7 @@ def squared_error(m: Machine, prediction: Tensor) -> Tensor:
     return m.tape.record(out, (wide,), lambda g: (m.new(numel, FP32),), (wide.storage, target.storage))
 
 
-def _bare_norm(m: Machine, x: Tensor, width: int) -> Tensor:
+def bare_norm(m: Machine, x: Tensor, width: int) -> Tensor:
     return parts.layer_norm(m, x, None, None, width)
 
 
@@ -127,8 +127,8 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         latents = ops.narrow(m, x, latent_rows * hidden)
-        scale, shift = _parts(m, apply(m, norm_out, ops.unary(m, m.shared[0])), 2)
-        out = apply(m, proj_out, _modulated(m, _bare_norm(m, latents, hidden), shift, scale))
+        scale, shift = pieces(m, apply(m, norm_out, ops.unary(m, m.shared[0])), 2)
+        out = apply(m, proj_out, modulated(m, bare_norm(m, latents, hidden), shift, scale))
         m.shared = []
         return out
 
@@ -136,7 +136,7 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
     return Model([stage], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
 
 
-def _rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
+def rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
     """`torch.nn.RMSNorm`: one kernel (`_fused_rms_norm`, torch 2.13), which autocast runs in float32."""
     weight = b.norm("norm", width)
 
@@ -148,7 +148,7 @@ def _rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
     return norm
 
 
-def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, heads: int, hidden: int) -> Tensor:
+def attended(m: Machine, q: Tensor, k: Tensor, v: Tensor, heads: int, hidden: int) -> Tensor:
     rows = q.numel // hidden // m.batch
     head_dim = hidden // heads
     return attend(m, q, k, v, Shape(m.batch, rows, rows, heads, heads, head_dim, head_dim, causal=False))
@@ -166,7 +166,7 @@ def _flux2_double(
     b.parent = "attn"
     head_dim = hidden // heads
     own = [b.linear(name, hidden, hidden) for name in ("to_q", "to_k", "to_v")]
-    norms = [_rms(b, head_dim) for _ in range(4)]
+    norms = [rms(b, head_dim) for _ in range(4)]
     b.parent = "to_out"
     out = b.linear("0", hidden, hidden)
     b.parent = "attn"
@@ -185,9 +185,9 @@ def _flux2_double(
         q = ops.concat(m, (tq, q))
         k = ops.concat(m, (tk, k))
         v = ops.concat(m, (tv, v))
-        q = _turned(m, q, tables[-1])
-        k = _turned(m, k, tables[-1])
-        mixed = _attend(m, q, k, v, heads, hidden)
+        q = turn(m, q, tables[-1])
+        k = turn(m, k, tables[-1])
+        mixed = attended(m, q, k, v, heads, hidden)
         words, mixed = ops.split(m, mixed, (text_rows * hidden, latent_rows * hidden))
         words = apply(m, added_out, words)
         mixed = apply(m, out, mixed)
@@ -196,21 +196,21 @@ def _flux2_double(
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         text = m.beside
         assert text is not None
-        image_mods, text_mods = _parts(m, m.shared[1], 6), _parts(m, m.shared[2], 6)
-        normed = _bare_norm(m, x, hidden)
-        normed = _modulated(m, normed, image_mods[0], image_mods[1])
-        words = _bare_norm(m, text, hidden)
-        words = _modulated(m, words, text_mods[0], text_mods[1])
+        image_mods, text_mods = pieces(m, m.shared[1], 6), pieces(m, m.shared[2], 6)
+        normed = bare_norm(m, x, hidden)
+        normed = modulated(m, normed, image_mods[0], image_mods[1])
+        words = bare_norm(m, text, hidden)
+        words = modulated(m, words, text_mods[0], text_mods[1])
         mixed, text_mixed = attention(m, normed, words)
         mixed = ops.mul(m, image_mods[2], mixed)
         x = ops.add(m, x, mixed)
-        normed = _bare_norm(m, x, hidden)
+        normed = bare_norm(m, x, hidden)
         normed = _scaled(m, normed, image_mods[3], image_mods[4])
         fed = _fed(m, feeds[0], normed)
         x = ops.add(m, x, ops.mul(m, image_mods[5], fed))
         text_mixed = ops.mul(m, text_mods[2], text_mixed)
         text = ops.add(m, text, text_mixed)
-        words = _bare_norm(m, text, hidden)
+        words = bare_norm(m, text, hidden)
         words = _scaled(m, words, text_mods[3], text_mods[4])
         text_fed = _fed(m, feeds[1], words)
         m.beside = ops.add(m, text, ops.mul(m, text_mods[5], text_fed))
@@ -230,7 +230,7 @@ def _flux2_single(b: Builder, hidden: int, heads: int, inner: int, tables: list[
     """One stream; attention and feed-forward side by side between two fused projections."""
     b.parent = "attn"
     into = b.linear("to_qkv_mlp_proj", hidden, 3 * hidden + 2 * inner)
-    q_norm, k_norm = _rms(b, hidden // heads), _rms(b, hidden // heads)
+    q_norm, k_norm = rms(b, hidden // heads), rms(b, hidden // heads)
     out = b.linear("to_out", hidden + inner, hidden)
 
     def attention(m: Machine, x: Tensor) -> Tensor:
@@ -240,19 +240,19 @@ def _flux2_single(b: Builder, hidden: int, heads: int, inner: int, tables: list[
         q, k, v = ops.split(m, qkv, (numel, numel, numel))
         q = q_norm(m, q)
         k = k_norm(m, k)
-        q = _turned(m, q, tables[-1])
-        k = _turned(m, k, tables[-1])
-        x = _attend(m, q, k, v, heads, hidden)
+        q = turn(m, q, tables[-1])
+        k = turn(m, k, tables[-1])
+        x = attended(m, q, k, v, heads, hidden)
         mlp = _swiglu(m, mlp)
         x = ops.concat(m, (x, mlp))
         return apply(m, out, x)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        shift, scale, gate = _parts(m, m.shared[3], 3)
-        normed = _bare_norm(m, x, hidden)
-        normed = _modulated(m, normed, shift, scale)
+        shift, scale, gate = pieces(m, m.shared[3], 3)
+        normed = bare_norm(m, x, hidden)
+        normed = modulated(m, normed, shift, scale)
         mixed = attention(m, normed)
-        return _gated(m, x, gate, mixed)
+        return gated(m, x, gate, mixed)
 
     return block
 
@@ -302,7 +302,7 @@ def _cogvideox(b: Builder, a: Architecture, layers: int) -> Model:
     def finish(m: Machine, x: Tensor) -> Tensor:
         x = last(m, x)
         m.beside = None
-        shift, scale = _parts(m, apply(m, modulation, ops.unary(m, m.shared[0])), 2)
+        shift, scale = pieces(m, apply(m, modulation, ops.unary(m, m.shared[0])), 2)
         x = ops.add(m, ops.mul(m, out_norm(m, x), ops.shift(m, scale)), shift)
         x = apply(m, proj_out, x)
         m.shared = []
@@ -333,7 +333,7 @@ def _cogvideox_block(
         linear, norm = b.linear("linear", time, 6 * hidden, bias=True), _affine(b, hidden)
 
         def run(m: Machine, text: Tensor, latents: Tensor) -> tuple[Streams, Streams]:
-            mods = _parts(m, apply(m, linear, ops.unary(m, m.shared[0])), 6)
+            mods = pieces(m, apply(m, linear, ops.unary(m, m.shared[0])), 6)
             image = ops.add(m, ops.mul(m, norm(m, latents), ops.shift(m, mods[1])), mods[0])
             words = ops.add(m, ops.mul(m, norm(m, text), ops.shift(m, mods[4])), mods[3])
             return (image, words), (mods[2], mods[5])
@@ -352,7 +352,7 @@ def _cogvideox_block(
 
     def rotated(m: Machine, x: Tensor) -> Tensor:
         """`x[:, :, text:] = apply_rotary_emb(x[:, :, text:])`, in place."""
-        turned = _turned(m, ops.narrow(m, x, sizes[1]), tables[-1])
+        turned = turn(m, ops.narrow(m, x, sizes[1]), tables[-1])
         numel, few, itemsize = x.numel, turned.numel, x.itemsize
         view = Tensor(x.storage, numel, itemsize, x.node, x.index)
         return m.tape.record(view, (x, turned), lambda g: (m.new(numel, itemsize), m.new(few, itemsize)))
@@ -365,7 +365,7 @@ def _cogvideox_block(
         if rotary:
             query = rotated(m, query)
             key = rotated(m, key)
-        x = _attend(m, query, key, value, heads, hidden)
+        x = attended(m, query, key, value, heads, hidden)
         x = ops.copy(m, x)  # head after head, as the norms leave the queries
         x = apply(m, out, x)
         return ops.split(m, x, sizes)
@@ -383,15 +383,15 @@ def _cogvideox_block(
         assert text is not None
         (image, words), (gate, text_gate) = first(m, text, x)
         text_mixed, mixed = attention(m, words, image)
-        x = _gated(m, x, gate, mixed)
-        text = _gated(m, text, text_gate, text_mixed)
+        x = gated(m, x, gate, mixed)
+        text = gated(m, text, text_gate, text_mixed)
         (image, words), (gate, text_gate) = second(m, text, x)
         image = ops.concat(m, (words, image))
         fed = feed(m, image)
         latents_fed = ops.narrow(m, fed, sizes[1])
-        x = _gated(m, x, gate, latents_fed)
+        x = gated(m, x, gate, latents_fed)
         text_fed = ops.narrow(m, fed, sizes[0])
-        m.beside = _gated(m, text, text_gate, text_fed)
+        m.beside = gated(m, text, text_gate, text_fed)
         return x
 
     return block

@@ -13,14 +13,7 @@ from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.convolutions import convolution
-from memlint.memory.families.dit import _attend as attended
-from memlint.memory.families.dit import _bare_norm as bare_norm
-from memlint.memory.families.dit import _gated as gated
-from memlint.memory.families.dit import _modulated as modulated
-from memlint.memory.families.dit import _parts as pieces
-from memlint.memory.families.dit import _rms as rms
-from memlint.memory.families.dit import _turned as turned
-from memlint.memory.families.dit import squared_error
+from memlint.memory.families.dit import attended, bare_norm, gated, modulated, pieces, rms, squared_error, turn
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
@@ -133,28 +126,30 @@ def _double(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], tables:
         q, k = scales[0](m, q), scales[1](m, k)
         tq, tk = scales[2](m, tq), scales[3](m, tk)
         q, k, v = ops.concat(m, (tq, q)), ops.concat(m, (tk, k)), ops.concat(m, (tv, v))
-        q, k = turned(m, q, tables[-1]), turned(m, k, tables[-1])
+        q, k = turn(m, q, tables[-1]), turn(m, k, tables[-1])
         mixed = ops.cast(m, attended(m, q, k, v, heads, hidden), q.itemsize)
         text_mixed, mixed = ops.split(m, mixed, sizes)
         mixed = apply(m, out, ops.copy(m, mixed))
         return mixed, apply(m, added_out, ops.copy(m, text_mixed))
-
-    def fed(m: Machine, x: Tensor, place: int, mods: tuple[Tensor, ...]) -> Tensor:
-        up, down = feeds[place]
-        normed = modulated(m, bare_norm(m, x, hidden), mods[3], mods[4])
-        return gated(m, x, mods[5], apply(m, down, ops.unary(m, apply(m, up, normed))))
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         text, latents = ops.split(m, x, sizes)
         normed, mods = norms[0](m, latents)
         normed_text, text_mods = norms[1](m, text)
         mixed, text_mixed = attention(m, normed, normed_text)
-        latents = fed(m, gated(m, latents, mods[2], mixed), 0, mods)
-        text = fed(m, gated(m, text, text_mods[2], text_mixed), 1, text_mods)
+        latents = _fed(m, gated(m, latents, mods[2], mixed), feeds[0], mods)
+        text = _fed(m, gated(m, text, text_mods[2], text_mixed), feeds[1], text_mods)
         del mixed, text_mixed, normed, normed_text
         return ops.concat(m, (text, latents))
 
     return block
+
+
+def _fed(m: Machine, x: Tensor, feed: tuple[Linear, Linear], mods: tuple[Tensor, ...]) -> Tensor:
+    """The feed-forward part of one stream, modulated by the later half of its six parts."""
+    up, down = feed
+    rows = modulated(m, bare_norm(m, x, down.fout), mods[3], mods[4])
+    return gated(m, x, mods[5], apply(m, down, ops.unary(m, apply(m, up, rows))))
 
 
 def _sd3(b: Builder, a: Architecture, layers: int) -> Model:
@@ -277,11 +272,6 @@ def _joint(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], normed: 
         q, k = second_scales[0](m, q), second_scales[1](m, k)
         return apply(m, second_out, mixed_by(m, q, k, v, joined=False))
 
-    def fed(m: Machine, x: Tensor, place: int, mods: tuple[Tensor, ...]) -> Tensor:
-        up, down = feeds[place]
-        rows = modulated(m, bare_norm(m, x, hidden), mods[3], mods[4])
-        return gated(m, x, mods[5], apply(m, down, ops.unary(m, apply(m, up, rows))))
-
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         text, latents = ops.split(m, x, sizes)
         mods = pieces(m, apply(m, linear, ops.unary(m, m.shared[0])), 9 if twice else 6)
@@ -294,10 +284,10 @@ def _joint(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], normed: 
         latents = gated(m, latents, mods[2], mixed)
         if other is not None:
             latents = gated(m, latents, mods[8], again(m, other))
-        latents = fed(m, latents, 0, mods)
+        latents = _fed(m, latents, feeds[0], mods)
         if text_mixed is None:
             return latents
-        text = fed(m, gated(m, text, text_mods[2], text_mixed), 1, text_mods)
+        text = _fed(m, gated(m, text, text_mods[2], text_mixed), feeds[1], text_mods)
         return ops.concat(m, (text, latents))
 
     return block
@@ -316,7 +306,7 @@ def _single(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], tables:
     def attention(m: Machine, x: Tensor) -> Tensor:
         q, k, v = (apply(m, projection, x) for projection in own)
         q, k = scales[0](m, q), scales[1](m, k)
-        q, k = turned(m, q, tables[-1]), turned(m, k, tables[-1])
+        q, k = turn(m, q, tables[-1]), turn(m, k, tables[-1])
         return ops.cast(m, attended(m, q, k, v, heads, hidden), q.itemsize)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
