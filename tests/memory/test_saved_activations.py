@@ -1,10 +1,8 @@
-"""What the memory program keeps for backward, against what real model classes keep (tests/oracle/record.json)."""
+"""What the memory program keeps for backward, against what real model classes keep (tests/oracle/traces)."""
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,10 +13,11 @@ from memlint.memory.setup import setup_of
 from memlint.memory.tensor import Ledger
 from memlint.models.config import from_config
 from memlint.source import Span
-from tests.oracle.family import at_depth
+from tests.oracle.family import BATCH, SEQUENCE, at_depth
+from tests.oracle.recorded import traces
 
-RECORD = json.loads((Path(__file__).parents[1] / "oracle" / "record.json").read_text())
-CASES = [(family, regime) for family, entry in RECORD["families"].items() for regime in entry["regimes"]]
+RECORD = traces()
+CASES = [(family, regime) for family, entry in RECORD.items() for regime in entry["regimes"]]
 
 INEXACT: dict[str, float] = {}
 """The largest relative error of the pages that are not exact yet: it may only shrink, and an entry goes when its page is exact."""
@@ -48,8 +47,8 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
         "model.dtype": dtype,
         "model.attention": attention,
         "precision": "bf16-mixed" if autocast else {"float32": "fp32", "bfloat16": "bf16-true"}[dtype],
-        "batch.micro_batch_size": RECORD["shape"]["batch"],
-        "batch.sequence_length": RECORD["shape"]["sequence"],
+        "batch.micro_batch_size": BATCH,
+        "batch.sequence_length": SEQUENCE,
         "batch.packing": mask == "nomask",
         "checkpointing.enabled": checkpointing != "off",
         "checkpointing.use_reentrant": checkpointing == "reentrant",
@@ -57,7 +56,7 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
         "optimizer.name": "sgd",
         "adapter.method": "none",
         "framework.name": "transformers",
-        "framework.version": RECORD["versions"]["transformers"],
+        "framework.version": RECORD["llama"]["versions"]["transformers"],
         "trainer.outputs_fp32": False,
     }
     if tuning != "full":
@@ -75,13 +74,13 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
 @cache
 def predicted(family: str, regime: str, layers: int) -> Kept:
     """The program's figures for one case of the record."""
-    entry = RECORD["families"][family]
+    entry = RECORD[family]
     return kept(program(family, regime, layers).ledger, media_bytes(entry, regime))
 
 
 def program(family: str, regime: str, layers: int) -> Program:
     """The memory program of one case of the record."""
-    entry = RECORD["families"][family]
+    entry = RECORD[family]
     lists = entry.get("lists", {}).get(str(layers), {})
     config = at_depth({"model_type": entry["model_type"], **entry["config"], **lists}, entry["depth"], layers)
     architecture = from_config(config)
@@ -115,7 +114,7 @@ def media_bytes(entry: dict[str, Any], regime: str) -> int:
 
 def kept(ledger: Ledger, pixels: int = 0) -> Kept:
     """Read the figures off the event stream of one step."""
-    inputs = 2 * 8 * RECORD["shape"]["batch"] * RECORD["shape"]["sequence"] + pixels
+    inputs = 2 * 8 * BATCH * SEQUENCE + pixels
     forward = next(begin for begin, phase, _ in ledger.segments if phase == "forward")
     backward = next(begin for begin, phase, _ in ledger.segments if phase == "backward")
     end = next(begin for begin, phase, _ in ledger.segments if phase == "optimizer_step")
@@ -136,7 +135,7 @@ def kept(ledger: Ledger, pixels: int = 0) -> Kept:
 @pytest.mark.parametrize(("family", "regime"), CASES)
 def test_one_layer_keeps_what_the_real_class_keeps(family: str, regime: str) -> None:
     """Within 1 % (bytes of one layer = three layers minus two), but for the pages that are not exact yet."""
-    two, three = RECORD["families"][family]["regimes"][regime]
+    two, three = RECORD[family]["regimes"][regime]
     real = sum(three[:2]) - sum(two[:2])
     ours = predicted(family, regime, 3).held - predicted(family, regime, 2).held
     assert ours == pytest.approx(real, rel=INEXACT.get(family, 0.01))
@@ -145,23 +144,23 @@ def test_one_layer_keeps_what_the_real_class_keeps(family: str, regime: str) -> 
 @pytest.mark.parametrize(("family", "regime"), CASES)
 def test_the_model_keeps_what_the_real_class_keeps(family: str, regime: str) -> None:
     """As for one layer, at three layers: embedding, masks, tables, final norm, logits and loss included."""
-    real = sum(RECORD["families"][family]["regimes"][regime][1][:2])
+    real = sum(RECORD[family]["regimes"][regime][1][:2])
     assert predicted(family, regime, 3).held == pytest.approx(real, rel=INEXACT.get(family, 0.01))
 
 
 @pytest.mark.parametrize(("family", "regime"), CASES)
 def test_the_peaks_of_forward_and_backward(family: str, regime: str) -> None:
     """The most that is alive during each of the two, at three layers."""
-    _, _, _, forward, backward, _ = RECORD["families"][family]["regimes"][regime][1]
+    _, _, _, forward, backward, _ = RECORD[family]["regimes"][regime][1]
     ours = predicted(family, regime, 3)
     assert ours.forward_peak == pytest.approx(forward, rel=PEAKS.get(family, 0.01))
     assert ours.backward_peak == pytest.approx(backward, rel=PEAKS.get(family, 0.01))
 
 
-@pytest.mark.parametrize("family", RECORD["families"])
+@pytest.mark.parametrize("family", RECORD)
 def test_parameters_are_counted_exactly(family: str) -> None:
     """Trainable parameters of full fine-tuning, at two and three layers; tied weights count once."""
-    entry = RECORD["families"][family]
+    entry = RECORD[family]
     regime = next(name for name in entry["regimes"] if ".full." in name)
     counted = [sum(p.logical for p in program(family, regime, n).parameters) for n in (2, 3)]
     assert counted == entry["parameters"]

@@ -1,13 +1,12 @@
-"""Write `record.json`: what real models keep for backward, by family and regime.
+"""Write `traces/`: what real models keep for backward, a file for each family, by regime.
 
-`python -m tests.oracle.record [NAME ...]` re-traces those families (all without an argument) and keeps the rest.
+`python -m tests.oracle.record [NAME ...]` re-traces those families (all without an argument).
 
-The record: `versions`; `shape` (batch, sequence); `families[name]` with `model_type`, `head`, `config` (without the depth), `depth`
-(the config keys that hold it, dotted when nested), `frozen` (the part that is not trained), `media` (elements of the images or the
-sound of a batch, which the figures leave out), `image_size` where the config has none, `lists` (config keys that list something per
-layer, by number of layers), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
-`weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS` in bytes (allocator
-blocks: multiples of 512; `trainable` is a count).
+A file: `versions`; `shape` (batch, sequence); `model_type`, `head`, `config` (without the depth), `depth` (the config keys that hold it,
+dotted when nested), `frozen` (the part that is not trained), `media` (elements of the images or the sound of a batch, which the figures
+leave out), `image_size` where the config has none, `lists` (config keys that list something per layer, by number of layers),
+`parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
+`weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from .family import BATCH, SEQUENCE, Family
 from .image_families import IMAGES
 from .inputs import TILES, inputs
 from .media_families import MEDIA
+from .recorded import FIELDS, TRACES
 from .regime import Regime
 from .trace import Step, step
 from .vision_language_families import VISION_LANGUAGE
 
-RECORD = Path(__file__).with_name("record.json")
 DEPTHS = (2, 3)
-FIELDS = ("held", "weight_copies", "outputs", "forward_peak", "backward_peak", "trainable")
 
 _FULL = [
     Regime(weights, autocast, attention, mask)
@@ -85,6 +83,8 @@ def trace_family(family: Family) -> dict[str, Any]:
         if regime.adapter == "none":
             parameters = [traced.parameters for traced in steps]
     return {
+        "versions": {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")},
+        "shape": {"batch": BATCH, "sequence": SEQUENCE},
         "model_type": family.model_type,
         "head": family.head,
         "config": dict(family.config),
@@ -99,7 +99,7 @@ def trace_family(family: Family) -> dict[str, Any]:
     }
 
 
-def write(record: dict[str, Any], path: Path = RECORD) -> None:
+def write(record: dict[str, Any], path: Path) -> None:
     """One line per regime, so that differences are readable."""
 
     def dump(value: Any, indent: int) -> str:
@@ -113,25 +113,14 @@ def write(record: dict[str, Any], path: Path = RECORD) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Trace the named families (all without a name) and write them into the record."""
-    traced: dict[str, Any] = {}
+    """Trace the named families (all without a name) and write what is found."""
     for family in FAMILIES:
         if not names or family.name in names:
             print(family.name, flush=True)
             try:
-                traced[family.name] = trace_family(family)
+                write(trace_family(family), TRACES / f"{family.name}.json")
             except Exception as error:  # the others are worth having
                 print(f"  failed: {type(error).__name__}: {error}", flush=True)
-    kept = json.loads(RECORD.read_text())["families"] if RECORD.exists() else {}
-    merged = {**kept, **traced}
-    write(
-        {
-            "versions": {name: version(name).split("+")[0] for name in ("torch", "transformers", "peft")},
-            "shape": {"batch": BATCH, "sequence": SEQUENCE},
-            "fields": list(FIELDS),
-            "families": {f.name: merged[f.name] for f in FAMILIES if f.name in merged},
-        }
-    )
 
 
 if __name__ == "__main__":
