@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from memlint.facts import Fact, Status, choices, fixed
 from memlint.read.pyeval.annotations import field_options
-from memlint.read.pyeval.calls import call_value, fill_record
+from memlint.read.pyeval.calls import call_value
+from memlint.read.pyeval.construction import fill_record
 from memlint.read.pyeval.documents import load_document
 from memlint.read.pyeval.files import text_of
 from memlint.read.pyeval.joins import constant, linked, merge, opaque, weaken

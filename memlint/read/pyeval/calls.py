@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 
 from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.access import get_attribute, get_item, held, iterate, set_item
+from memlint.read.pyeval.access import get_attribute, held, iterate
 from memlint.read.pyeval.builtins import call_builtin
+from memlint.read.pyeval.construction import Super, call_super, decorators, instantiate, super_of, with_self
 from memlint.read.pyeval.expressions import evaluate
-from memlint.read.pyeval.joins import linked, merge, merge_table, opaque, weaken
+from memlint.read.pyeval.joins import merge, merge_table, opaque, weaken
 from memlint.read.pyeval.machine import DEPTH, Flow, Frame, Halted, Machine
 from memlint.read.pyeval.methods import builtin_method
 from memlint.read.pyeval.values import (
@@ -20,7 +20,6 @@ from memlint.read.pyeval.values import (
     Bound,
     Call,
     Class,
-    Field,
     Function,
     Instance,
     Native,
@@ -117,8 +116,8 @@ def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
     value = owner.value
     if isinstance(value, (Table, Array, str, bytes, int, float, Scope)) or value is None:
         return builtin_method(machine, owner, name, call)
-    if isinstance(value, _Super):
-        return _super_call(machine, value, name, call)
+    if isinstance(value, Super):
+        return call_super(machine, value, name, call) or _unknown_result(machine, value.owner, name, call)
     if isinstance(value, Instance):
         slot = value.slots.get(name)
         if isinstance(slot, Fact):
@@ -127,7 +126,7 @@ def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
             found = value.cls.find(name)
             if found is not None:
                 if isinstance(found.value, Function):
-                    return call_function(machine, found.value, _with_self(owner, found.value, call))
+                    return call_function(machine, found.value, with_self(owner, found.value, call))
                 return call_value(machine, found, call)
             if ".items" in value.slots:
                 return builtin_method(machine, fixed(held(value)), name, call)
@@ -135,8 +134,8 @@ def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
     if isinstance(value, Class):
         found = value.find(name)
         if found is not None and isinstance(found.value, Function):
-            static = any(_decorator(d) == "classmethod" for d in found.value.decorators)
-            return call_function(machine, found.value, _prefixed(owner, call) if static else call)
+            static = any(decorator == "classmethod" for decorator in decorators(found.value))
+            return call_function(machine, found.value, call.upon(owner) if static else call)
         for base in value.lineage():
             if isinstance(base, Symbol):
                 result = machine.library.call(machine, f"{base.name}.{name}", call)
@@ -150,19 +149,6 @@ def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
 
 _ELSEWHERE = frozenset({"remote", "spawn", "local", "delay", "submit", "starmap", "__call__"})
 """Methods of a function wrapped by Ray, Modal, Dask and the like that run it somewhere."""
-
-
-def _with_self(owner: Fact, function: Function, call: Call) -> Call:
-    decorators = {_decorator(d) for d in function.decorators}
-    return call if "staticmethod" in decorators else _prefixed(owner, call)
-
-
-def _prefixed(owner: Fact, call: Call) -> Call:
-    return Call(call.name, (owner, *call.args), call.kwargs, call.span, call.open)
-
-
-def _decorator(fact: Fact) -> str:
-    return fact.value.name.rpartition(".")[2] if isinstance(fact.value, Symbol) else ""
 
 
 def _unknown_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
@@ -248,13 +234,13 @@ def _call_one(machine: Machine, callee: Fact, value: Any, call: Call) -> Fact:
         return value.invoke(call)
     if isinstance(value, Bound):
         if isinstance(value.function, Function):
-            return call_function(machine, value.function, _with_self(value.owner, value.function, call))
+            return call_function(machine, value.function, with_self(value.owner, value.function, call))
         return invoke(machine, value.owner, value.function, call)
     if isinstance(value, Class):
         return instantiate(machine, value, call)
     if isinstance(value, Symbol):
         if value.name == "builtins.super":
-            return _super(machine, call)
+            return super_of(machine, call)
         return (
             call_builtin(machine, value.name, call)
             or machine.library.call(machine, value.name, call)
@@ -332,134 +318,3 @@ def _bind(machine: Machine, function: Function, call: Call, scope: Scope) -> Non
         if call.open:
             table.slots[REST] = call.open
         scope.slots[node.kwarg.arg] = fixed(table, call.span)
-
-
-# --- classes --------------------------------------------------------------------------------------------------------
-
-
-class _Super:
-    """What `super()` gives: the object, and the class whose bases are searched."""
-
-    def __init__(self, owner: Fact, cls: Class) -> None:
-        self.owner = owner
-        self.cls = cls
-
-
-def _super(machine: Machine, call: Call) -> Fact:
-    function = machine.frame.function
-    cls = function.owner if function is not None else None
-    first = next(iter(machine.frame.scope.slots.values()), None)
-    if cls is None or first is None:
-        return opaque("`super()` outside a class that is followed", "super", (), call.span)
-    return fixed(_Super(first, cls), call.span)
-
-
-def _super_call(machine: Machine, value: _Super, name: str, call: Call) -> Fact:
-    for base in list(value.cls.lineage())[1:]:
-        if isinstance(base, Class):
-            found = base.scope.slots.get(name)
-            if found is not None and isinstance(found.value, Function):
-                return call_function(machine, found.value, _with_self(value.owner, found.value, call))
-        elif isinstance(value.owner.value, Instance):
-            if name == "__init__":
-                _construct(machine, value.owner.value, call)
-                return fixed(None)
-            if ".items" in value.owner.value.slots:
-                items = fixed(held(value.owner.value))
-                if name == "__getitem__" and len(call.args) == 1:
-                    return get_item(machine, items, call.args[0], call.span)
-                if name == "__setitem__" and len(call.args) == 2:
-                    set_item(machine, items, *call.args)
-                return builtin_method(machine, items, name, call)
-            return machine.library.method(machine, value.owner, name, call) or _unknown_result(machine, value.owner, name, call)
-    return fixed(None) if name == "__init__" else _unknown_result(machine, value.owner, name, call)
-
-
-def _construct(machine: Machine, instance: Instance, call: Call) -> None:
-    if ".items" in instance.slots:
-        builtin_method(machine, fixed(held(instance)), "update", call)
-        return
-    instance.call = call
-    machine.library.construct(machine, instance, call)
-
-
-_DICTS = {"dict", "OrderedDict", "defaultdict", "UserDict"}
-
-
-def instantiate(machine: Machine, cls: Class, call: Call) -> Fact:
-    """An object of a class of the script."""
-    instance = Instance(cls, call)
-    fact = fixed(instance, call.span)
-    names = {base.name.rpartition(".")[2] for base in cls.lineage() if isinstance(base, Symbol)}
-    if cls.is_enumeration:
-        return _member(cls, call)
-    if _DICTS & names:
-        instance.slots[".items"] = Table()
-    init = cls.find("__init__")
-    if init is not None and isinstance(init.value, Function):
-        call_function(machine, init.value, _prefixed(fact, call))
-    elif cls.is_record or (cls.all_fields() and not cls.find("__call__") and instance.library):
-        fill_record(machine, instance, call)
-    elif instance.library:
-        _construct(machine, instance, call)
-    elif call.args and not names:
-        instance.slots[".args"] = call.args
-    return fact
-
-
-def _member(cls: Class, call: Call) -> Fact:
-    for fact in cls.scope.slots.values():
-        if isinstance(fact, Fact) and call.args and fact.known and call.args[0].known and fact.value == call.args[0].value:
-            return fact
-    return call.args[0] if call.args else opaque("a member of an enumeration", "enum", (), call.span)
-
-
-def fill_record(machine: Machine, instance: Instance, call: Call, given: Mapping[str, Fact] | None = None) -> None:
-    """Set the fields of a dataclass-like object from its call (`given` wins: a parsed command line)."""
-    assert isinstance(instance.cls, Class)
-    fields = instance.cls.all_fields()
-    own = [field for field in fields.values() if not _is_classvar(field)]
-    library = isinstance(next(iter(instance.cls.bases), None), Symbol) and "NamedTuple" not in instance.library
-    for index, field in enumerate(own):
-        value = call.kwargs.get(field.name)
-        if value is None and not library and index < len(call.args):
-            value = call.args[index]
-        if value is None and given is not None:
-            value = given.get(field.name)
-        if value is None and call.open:
-            value = opaque(call.open, f"field:{field.name}", (), field.span)
-        if value is None:
-            value = field.default
-        if value is not None:
-            value = linked(_validated(machine, instance.cls, field, value), call.span, f"`{field.name}`")
-            if value.status is Status.CHOICES and ABSENT in value.choices:
-                known = [Fact(v, Status.FIXED, value.origin) for v in value.choices if v is not ABSENT]
-                value = merge([*known, field.default] if field.default is not None else known)
-            machine.write(instance, field.name, value)
-    extra = {k: v for k, v in {**(given or {}), **call.kwargs}.items() if k not in fields}
-    if instance.library:
-        _construct(machine, instance, Call(call.name, call.args if library else (), {**extra}, call.span, call.open))
-    post = instance.cls.find("__post_init__")
-    if post is not None and isinstance(post.value, Function):
-        call_function(machine, post.value, Call("__post_init__", (fixed(instance),), {}, call.span))
-
-
-def _validated(machine: Machine, cls: Class, field: Field, value: Fact) -> Fact:
-    """pydantic makes a nested model of a dict."""
-    if not isinstance(value.value, Table) or not value.known or value.value.open:
-        return value
-    if not any(isinstance(base, Symbol) and base.name.endswith(("BaseModel", "BaseSettings")) for base in cls.lineage()):
-        return value
-    named = field.annotation.id if isinstance(field.annotation, ast.Name) else ""
-    scope = cls.scope.parent
-    found = scope.slots.get(named) if scope is not None else None
-    if not isinstance(found, Fact) or not isinstance(found.value, Class) or not found.value.is_record:
-        return value
-    return call_value(machine, found, Call(found.value.name, (), {str(k): f for k, f in value.value.entries()}, field.span))
-
-
-def _is_classvar(field: Field) -> bool:
-    node = field.annotation.value if isinstance(field.annotation, ast.Subscript) else field.annotation
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    written = node.value if isinstance(node, ast.Constant) else name
-    return "ClassVar" in str(written)

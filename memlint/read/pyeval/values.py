@@ -110,6 +110,10 @@ class Call:
             return self.args[position]
         return None
 
+    def upon(self, owner: Fact) -> Call:
+        """The same call with an object before its arguments."""
+        return Call(self.name, (owner, *self.args), self.kwargs, self.span, self.open)
+
 
 class Instance(Object):
     """An object of a class: a library's (`cls` is a Symbol) or one written in the script (`cls` is a Class).
