@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memlint.dialects.peft import METHODS
 from memlint.facts import Fact, Status, default, fixed
 from memlint.frameworks.models import LOADED_ADAPTER, is_model, models_in
 from memlint.frameworks.names import class_name
@@ -31,7 +32,7 @@ def adapted(machine: Machine, tail: str, call: Call) -> Fact | None:
                 machine.write(inner, ".adapter", opaque(reason, "adapter", (), call.span))
         return model
     if tail == "get_peft_config":
-        return _model_config_adapter(call)
+        return _model_config_adapter(call) or _config_of_type(machine, call)
     if tail == "get_quantization_config":
         return _model_config_quantization(call)
     if tail == "get_kbit_device_map":
@@ -58,6 +59,19 @@ def _model_config_adapter(call: Call) -> Fact | None:
             slots = {k: f for k, f in config.slots.items() if not str(k).startswith(".")}
             return fixed(Instance(Symbol("peft.LoraConfig"), config.call, {**slots, ".model_config": True}), call.span)
     return None
+
+
+def _config_of_type(machine: Machine, call: Call) -> Fact | None:
+    """`peft.get_peft_config(dict)`: the class that its `peft_type` names, with the dict as arguments (peft 0.21.2, `mapping.py`)."""
+    given = call.argument("config_dict", 0)
+    table = given.value if given is not None else None
+    kind = table.slots.get("peft_type") if isinstance(table, Table) and given is not None and given.known else None
+    if kind is None or not kind.known or not isinstance(table, Table):
+        return None
+    method = str(kind.value).rpartition(".")[2].lower()
+    name = next((name for name, known in METHODS.items() if known == method), "")
+    kwargs = {str(key): value for key, value in table.entries()}
+    return machine.call(fixed(Symbol(f"peft.{name}")), Call(name, (), kwargs, call.span, call.open)) if name else None
 
 
 def _model_config_quantization(call: Call) -> Fact | None:

@@ -85,6 +85,15 @@ Trainer(model, TrainingArguments("o", fp16=True), train_dataset=1).train()
 """,
         {"checkpointing.enabled": True, "checkpointing.use_reentrant": True, "model.dtype": "?", "quantization.method": "bnb_8bit"},
     ),
+    "an adapter made of a dict": (
+        """
+import peft
+config = peft.get_peft_config(config_dict={"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 24, "target_modules": ["q_proj"]})
+model = get_peft_model(AutoModelForCausalLM.from_pretrained("gpt2"), config)
+Trainer(model, TrainingArguments("o"), train_dataset=1).train()
+""",
+        {"adapter.method": "lora", "adapter.r": 24, "adapter.target_modules": ["q_proj"]},
+    ),
     "kbit preparation without checkpointing": (
         """
 model = AutoModelForCausalLM.from_pretrained("gpt2", quantization_config=BitsAndBytesConfig(load_in_8bit=True))

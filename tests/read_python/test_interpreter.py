@@ -282,6 +282,7 @@ MODULES = [
     ({"train.py": "import pkg.config as c\nx = c.N", "pkg/__init__.py": "", "pkg/config.py": "from ..other import N", "other.py": "N = 2"}, None),
     ({"train.py": "import a\nx = a.N", "a.py": "import b\nN = 1", "b.py": "import a"}, 1),
     ({"train.py": "import yaml\nx = yaml.safe_load(open('c.yaml'))['t']['bs']", "c.yaml": "t:\n  bs: 12\n"}, 12),
+    ({"train.py": "from ruamel.yaml import YAML\nx = YAML(typ='safe').load(open('c.yaml'))['bs']", "c.yaml": "bs: 12\n"}, 12),
     ({"train.py": "import json\nfrom pathlib import Path\nx = json.loads((Path('d') / 'c.json').read_text())['n']", "d/c.json": '{"n": 5}'}, 5),
     ({"train.py": "import m\nx = m.N", "m.py": "N = 1\nif __name__ == '__main__':\n    N = 2"}, 1),
 ]  # fmt: skip

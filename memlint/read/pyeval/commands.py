@@ -28,6 +28,7 @@ else:  # a script has one command line, and most have argparse's
 _CLI_ROOTS = frozenset({"click", "rich_click", "asyncclick", "typer", "fire", "tyro", "absl", "fastcore", "simple_parsing",
                         "jsonargparse", "hydra", "omegaconf", "defopt", "cyclopts", "pydantic_settings"})  # fmt: skip
 _FORMATS = frozenset({"yaml", "json", "ruamel", "tomllib", "tomli", "toml"})
+_RUAMEL = "ruamel.yaml.YAML"
 
 
 def _document(machine: Machine, root: str, tail: str, call: Call) -> Fact:
@@ -52,6 +53,8 @@ class CommandLines(Library):
             return call.args[0]  # a coroutine is walked where it is called
         if root in _FORMATS and tail in {"safe_load", "load", "full_load", "unsafe_load", "loads"}:
             return _document(machine, root, tail, call) if call.args else None
+        if name == _RUAMEL:
+            return fixed(Instance(Symbol(name), call), call.span)
         if root in {"configparser", "collections", "wandb"}:
             return holder(machine, name, call)
         if root not in _CLI_ROOTS:
@@ -94,6 +97,8 @@ class CommandLines(Library):
             return None
         if is_open_file(value):
             return file_method(machine, value, name, call)
+        if value.cls.name == _RUAMEL and name == "load" and call.args:
+            return load_document(machine, call.args[0], call.span)
         tail = value.cls.name.rpartition(".")[2]
         if tail in PARSERS or tail == "SubParsers":
             return parser_method(machine, value, name, call)
