@@ -86,7 +86,7 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Fact:
     init = cls.find("__init__")
     if init is not None and isinstance(init.value, Function):
         machine.follow(init.value, call.upon(fact))
-    elif cls.is_record or (cls.all_fields() and not cls.find("__call__") and instance.library):
+    elif cls.is_record or (cls.all_fields() and (call.args or call.kwargs or (instance.library and not cls.find("__call__")))):
         fill_record(machine, instance, call)
     elif instance.library:
         _construct(machine, instance, call)

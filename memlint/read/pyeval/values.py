@@ -285,7 +285,11 @@ class Class:
 
 
 def _names_dataclass(value: Any) -> bool:
-    name = value.name if isinstance(value, Symbol) else value.library if isinstance(value, Instance) else ""
+    """`dataclass`, bare or called: `@dataclass(frozen=True)`."""
+    if isinstance(value, Opaque):
+        name = value.operation.removeprefix("call:")
+    else:
+        name = value.name if isinstance(value, Symbol) else value.library if isinstance(value, Instance) else ""
     return name.rpartition(".")[2] in {"dataclass", "define", "frozen", "attrs", "s", "configclass"}
 
 
