@@ -339,7 +339,7 @@ MICRO_BATCHES = ("batch.gradient_accumulation_steps", "parallel.pipeline_micro_b
 
 def _patches(architecture: Architecture, media: Media) -> int | None:
     """Tokens of one image in an image model."""
-    if architecture.model_type in (*WHOLE, *CLASS_DEPTHS) or (architecture.heads is None and architecture.config.get("depths")):
+    if architecture.model_type in (*WHOLE, *CLASS_DEPTHS) or not (architecture.heads or architecture.vocab_size):
         return 1  # a convolutional network has positions, but no tokens
     size, patch = media.image_size or architecture.config.get("image_size"), architecture.config.get("patch_size")
     return (int(size) // int(patch)) ** 2 + 1 if isinstance(size, int) and isinstance(patch, int) and patch else None

@@ -60,6 +60,12 @@ def _image(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
     return {"pixel_values": pixels, "labels": torch.zeros(batch, dtype=torch.long)}
 
 
+def _segments(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    """An image, and a class for each of its pixels."""
+    given = _image(family, regime, batch, sequence)
+    return {**given, "labels": torch.zeros(batch, family.image_size, family.image_size, dtype=torch.long)}
+
+
 def _pair(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
     given = _tokens(family, regime, batch, sequence)
     del given["labels"]
@@ -164,6 +170,7 @@ class _Counts(_Bounds):
 
 HEADS: dict[str, Callable[[Family, Regime, int, int], Given]] = {
     "image_classification": _image,
+    "semantic_segmentation": _segments,
     "contrastive": _pair,
     "speech_seq2seq": _speech,
     "audio_classification": _wave,

@@ -37,6 +37,7 @@ _HEADS = {
     "seq2seq_lm": transformers.AutoModelForSeq2SeqLM,
     "token_classification": transformers.AutoModelForTokenClassification,
     "image_classification": transformers.AutoModelForImageClassification,
+    "semantic_segmentation": transformers.AutoModelForSemanticSegmentation,
     "speech_seq2seq": transformers.AutoModelForSpeechSeq2Seq,
     "audio_classification": transformers.AutoModelForAudioClassification,
     "image_text_to_text": transformers.AutoModelForImageTextToText,

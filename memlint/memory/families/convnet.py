@@ -52,7 +52,19 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     widths = [int(width) for width in a.config.get("hidden_sizes") or ()]
     stem, body = _resnet(b, a, widths) if a.model_type == "resnet" else _convnext(b, a, widths)
     final = None if a.model_type == "resnet" else _norm(b, "layernorm", widths[-1])
-    width, labels = widths[-1], b.setup.num_labels
+
+    def pooled(m: Machine, x: Tensor) -> Tensor:
+        x = ops.mean_last(m, x, x.numel // (m.batch * widths[-1]))
+        return final(m, x) if final is not None else x
+
+    return classifying(b, a, stem, body, widths[-1], pooled)
+
+
+def classifying(
+    b: Builder, a: Architecture, stem: Layer, body: Layer, width: int, pooled: Callable[[Machine, Tensor], Tensor]
+) -> Model:
+    """The layers, what is made of their positions, and a linear on that."""
+    labels = b.setup.num_labels
     classifier = b.linear("classifier", width, labels, bias=True)
     channels = int(a.config.get("num_channels") or 3)
     batch: list[Tensor] = []
@@ -67,12 +79,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         m.named.append(x)
         return x
 
-    def finish(m: Machine, x: Tensor) -> Tensor:
-        x = ops.mean_last(m, x, x.numel // (m.batch * width))
-        return final(m, x) if final is not None else x
-
     head = lambda m, x: apply(m, classifier, x)  # noqa: E731
-    return Model([Stage(embed, [], finish)], head, None, width, labels, causal=False, reads_all=True, names_embedding=False)
+    return Model([Stage(embed, [], pooled)], head, None, width, labels, causal=False, reads_all=True, names_embedding=False)
 
 
 def _norm(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -80,7 +88,9 @@ def _norm(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tens
     return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
 
 
-def _chain(layers: list[Layer]) -> Layer:
+def chain(layers: list[Layer]) -> Layer:
+    """One after the other."""
+
     def run(m: Machine, x: Tensor, grid: Grid) -> Tensor:
         for layer in layers:
             x = layer(m, x, grid)
@@ -93,7 +103,7 @@ def _resnet(b: Builder, a: Architecture, widths: list[int]) -> tuple[Layer, Laye
     """`ResNetModel`: its embedder, a strided convolution and a pooling; then stages whose layers have two or three convolutions."""
     config = a.config
     first = int(config.get("embedding_size") or 64)
-    stem = _chain([_conv_norm(b, int(config.get("num_channels") or 3), first, 7, 2), _pooled(first)])
+    stem = chain([_conv_norm(b, int(config.get("num_channels") or 3), first, 7, 2), _pooled(first)])
     layers = []
     narrow = 4 if config.get("layer_type", "bottleneck") == "bottleneck" else 0
     for stage, (width, depth) in enumerate(zip(widths, config.get("depths") or (), strict=True)):
@@ -102,7 +112,7 @@ def _resnet(b: Builder, a: Architecture, widths: list[int]) -> tuple[Layer, Laye
             strides = (stride, 1) if config.get("downsample_in_bottleneck") else (1, stride)
             layers.append(_residual(b, first if not index else width, width, stride, narrow, strides))
         first = width
-    return stem, _chain(layers)
+    return stem, chain(layers)
 
 
 def _pooled(width: int) -> Layer:
@@ -127,7 +137,7 @@ def _residual(b: Builder, fin: int, fout: int, stride: int, narrow: int, strides
     shortcut = _conv_norm(b, fin, fout, 1, stride, relu=False) if fin != fout or stride != 1 else None
     if narrow:
         inner = fout // narrow
-        run = _chain(
+        run = chain(
             [
                 _conv_norm(b, fin, inner, 1, strides[0]),
                 _conv_norm(b, inner, inner, 3, strides[1]),
@@ -135,7 +145,7 @@ def _residual(b: Builder, fin: int, fout: int, stride: int, narrow: int, strides
             ]
         )
     else:
-        run = _chain([_conv_norm(b, fin, fout, 3, stride), _conv_norm(b, fout, fout, 3, 1, relu=False)])
+        run = chain([_conv_norm(b, fin, fout, 3, stride), _conv_norm(b, fout, fout, 3, 1, relu=False)])
 
     def layer(m: Machine, x: Tensor, grid: Grid) -> Tensor:
         before = Grid(grid.images, grid.side)
@@ -152,7 +162,7 @@ def _residual(b: Builder, fin: int, fout: int, stride: int, narrow: int, strides
 def _convnext(b: Builder, a: Architecture, widths: list[int]) -> tuple[Layer, Layer]:
     """`ConvNextModel`: its embeddings; then stages of depthwise convolutions and MLPs, each behind a norm and a strided convolution."""
     config, patch = a.config, int(a.config.get("patch_size") or 4)
-    stem = _chain([_strided(b, int(config.get("num_channels") or 3), widths[0], patch), _normed(b, widths[0])])
+    stem = chain([_strided(b, int(config.get("num_channels") or 3), widths[0], patch), _normed(b, widths[0])])
     layers: list[Layer] = []
     path, count, total = float(config.get("drop_path_rate") or 0.0), 0, sum(config.get("depths") or ())
     for stage, (width, depth) in enumerate(zip(widths, config.get("depths") or (), strict=True)):
@@ -161,7 +171,7 @@ def _convnext(b: Builder, a: Architecture, widths: list[int]) -> tuple[Layer, La
         for _ in range(int(depth)):
             layers.append(_convnext_layer(b, a, width, path * count / max(total - 1, 1)))
             count += 1
-    return stem, _chain(layers)
+    return stem, chain(layers)
 
 
 def _strided(b: Builder, fin: int, fout: int, size: int) -> Layer:
