@@ -85,6 +85,36 @@ Trainer(model, TrainingArguments("o", fp16=True), train_dataset=1).train()
 """,
         {"checkpointing.enabled": True, "checkpointing.use_reentrant": True, "model.dtype": "?", "quantization.method": "bnb_8bit"},
     ),
+    "a frozen dataclass of a registry, changed through its dict": (
+        """
+from dataclasses import dataclass
+@dataclass(frozen=True)
+class Spec:
+    base: str
+    batch: int = 4
+specs = {"small": Spec("gpt2", 3), "large": Spec("gpt2-xl", batch=1)}
+spec = Spec(**{**specs["large"].__dict__, "batch": 2})
+Trainer(AutoModelForCausalLM.from_pretrained(spec.base), TrainingArguments("o", per_device_train_batch_size=spec.batch)).train()
+""",
+        {"model.id": "gpt2-xl", "batch.micro_batch_size": 2},
+    ),
+    "arguments kept as far as the library's signature has them": (
+        """
+import dataclasses, inspect
+given = dict(output_dir="o", per_device_train_batch_size=3, bf16=True, evaluation_strategy="no")
+taken = inspect.signature(TrainingArguments.__init__)
+if "evaluation_strategy" not in taken.parameters and "eval_strategy" in taken.parameters:
+    given["eval_strategy"] = given.pop("evaluation_strategy")
+given = {k: v for k, v in given.items() if k in taken.parameters}
+given = {k: v for k, v in given.items() if k in {f.name for f in dataclasses.fields(TrainingArguments)}}
+given = {k: v for k, v in given.items() if hasattr(TrainingArguments, k) or k in TrainingArguments.__dataclass_fields__}
+trainer = {"model": AutoModelForCausalLM.from_pretrained("gpt2"), "args": TrainingArguments(**given)}
+if "max_seq_length" in inspect.signature(SFTTrainer.__init__).parameters:
+    trainer["max_seq_length"] = 512
+SFTTrainer(**trainer).train()
+""",
+        {"model.id": "gpt2", "batch.micro_batch_size": 3, "precision": "bf16-mixed", "batch.sequence_length": 512, "eval.enabled": False},
+    ),
     "an adapter made of a dict": (
         """
 import peft

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from posixpath import join
 
-from memlint.facts import Fact, Status, fixed
+from memlint.facts import Fact, Status, default, fixed
 from memlint.paths import posix
 from memlint.read.pyeval.access import bound, get_attribute, get_item, is_environ
 from memlint.read.pyeval.builtins import BUILTINS
@@ -168,7 +168,7 @@ def _compare(machine: Machine, node: ast.Compare) -> Fact:
     tests: list[Fact] = []
     for op, operand in zip(node.ops, node.comparators, strict=True):
         facts.append(evaluate(machine, operand))
-        probe = _none_test(op, facts[-2], facts[-1], span)
+        probe = _none_test(op, facts[-2], facts[-1], span) or _signature_test(op, facts[-2], facts[-1], span)
         tests.append(probe or combine(lambda a, b, o=op: compare(o, a, b), (facts[-2], facts[-1]), span, type(op).__name__))
     if len(tests) == 1:
         return tests[0]
@@ -183,6 +183,24 @@ def _none_test(op: ast.cmpop, left: Fact, right: Fact, span: Span) -> Fact | Non
     if left.status is Status.UNKNOWN and isinstance(value, Opaque) and value.operation == "made":
         return fixed(isinstance(op, ast.IsNot), span)
     return None
+
+
+_SIGNATURES = frozenset({"call:inspect.signature", "call:inspect.getfullargspec", "call:dataclasses.fields"})
+_NAMED = ("model_fields", "__dataclass_fields__", "__annotations__", "co_varnames")
+
+
+def _signature_test(op: ast.cmpop, item: Fact, container: Fact, span: Span) -> Fact | None:
+    """`"x" in inspect.signature(C).parameters`: a script asks so whether a library's version takes what it has ready; taken for yes."""
+    if not isinstance(op, (ast.In, ast.NotIn)) or not isinstance(item.value, str):
+        return None
+    if isinstance(container.value, Symbol):
+        asked = container.value.name.endswith(_NAMED)
+    else:
+        above = Opaque("", (container,)).ancestry() if container.status is Status.UNKNOWN else ()
+        asked = any(isinstance(v, Opaque) and v.operation in _SIGNATURES for v in above)
+    if not asked:
+        return None
+    return default(isinstance(op, ast.In), "a script asks a library's signature for what it takes", span)
 
 
 def _conditional(machine: Machine, node: ast.IfExp) -> Fact:

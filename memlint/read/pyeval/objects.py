@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from memlint.facts import Fact, Status, fixed
+from memlint.facts import Fact, Status, default, fixed
 from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, merge, opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.sequences import sequence
@@ -70,6 +70,8 @@ def _hasattr(machine: Machine, call: Call) -> Fact | None:
             return fixed(True, call.span)
         if ".parsed" in owner.slots:
             return fixed(False, call.span)
+    if isinstance(owner, Symbol) and isinstance(name, str) and owner.name.rpartition(".")[2][:1].isupper():
+        return default(True, "a script asks a library's class for what it has", call.span)
     return None
 
 
