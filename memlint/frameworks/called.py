@@ -9,6 +9,7 @@ from memlint.frameworks.configurations import (
     is_arguments,
     new_arguments,
 )
+from memlint.frameworks.installed import version_asked
 from memlint.frameworks.lengths import record_tokenization
 from memlint.frameworks.models import (
     MODEL,
@@ -88,7 +89,7 @@ class Calls(CommandLines):
     def _called(self, machine: Machine, name: str, call: Call) -> Fact | None:
         root, tail = canonical(name)
         versions = self.collected.context.versions
-        known = super().call(machine, name, call) or probe(machine, name, call)
+        known = super().call(machine, name, call) or probe(machine, name, call) or version_asked(name, call, versions)
         if known is not None:
             return known
         if root in {"subprocess", "os"} and name in jobs.SPAWNERS:

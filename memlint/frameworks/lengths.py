@@ -38,13 +38,23 @@ def record_block(collected: Collected, size: Fact, span: Span) -> None:
         collected.tokenizations.sort(key=lambda t: not t.padded)
 
 
+_TOKENS = frozenset({"input_ids", "ids", "token_ids", "full_ids", "all_ids", "full_input_ids", "tokens", "encoded", "inputs"})
+"""What scripts call the tokens of a whole sample; a prompt's or an answer's are a part of it."""
+
+
+def record_cut(collected: Collected, name: str, length: Fact, span: Span) -> None:
+    """Remember `input_ids[:max_length]`: a sample's tokens are cut by hand."""
+    if name in _TOKENS and _usable(length) and not any(old.span == span for old in collected.tokenizations):
+        collected.tokenizations.append(Tokenization(length, span, False, False, by_hand=True))
+
+
 def sequence_length(collected: Collected, *sources: Any) -> dict[str, Fact]:
     """`batch.sequence_length` from the tokenizer calls seen so far; nothing where there is none."""
     found = [t for t in collected.tokenizations if not t.targets and _usable(t.length)]
     if not found:
         return {}
     grouped = [t for t in found if t.padded]
-    chosen = grouped or found
+    chosen = grouped or [t for t in found if not t.by_hand] or found
     lengths = [plain(t.length) for t in chosen]
     if len(distinct(v for fact in lengths for v in fact.values)) > 1:
         return {"batch.sequence_length": merge(lengths)}

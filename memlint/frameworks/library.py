@@ -12,7 +12,8 @@ from memlint.frameworks.configurations import (
     is_arguments,
 )
 from memlint.frameworks.freezing import freeze, freeze_by_name
-from memlint.frameworks.lengths import record_block, record_tokenization
+from memlint.frameworks.installed import version_of
+from memlint.frameworks.lengths import record_block, record_cut, record_tokenization
 from memlint.frameworks.model_methods import model_method
 from memlint.frameworks.models import MODEL, PEFT_CONFIGS, is_model_class, models_in, part
 from memlint.frameworks.names import canonical, class_name, is_lightning_trainer, root_of
@@ -237,6 +238,10 @@ class Frameworks(Calls):
             call_value(machine, target, Call("local_entrypoint", (), {}, span))  # `modal run` calls it
         return super().decorate(machine, decorator, target, span)
 
+    def symbol(self, machine: Machine, name: str, span: Span) -> Fact | None:
+        """See `Library.symbol`."""
+        return super().symbol(machine, name, span) or version_of(name, self.collected.context.versions, span)
+
     def loop_ended(self, machine: Machine, loop: Loop) -> None:
         """See `Library.loop_ended`."""
         if loop.records:
@@ -252,9 +257,14 @@ class Frameworks(Calls):
         if machine.observing:
             record_block(self.collected, step, span)
 
+    def cut(self, machine: Machine, name: str, length: Fact, span: Span) -> None:
+        """See `Library.cut`."""
+        if machine.frame.function is not None:
+            record_cut(self.collected, name, length, span)
+
     def interesting(self, text: str) -> bool:
-        """See `Library.interesting`: tokenizer calls and blocks of grouped texts are what counts there."""
-        return "max_length" in text or "block" in text or "group" in text
+        """See `Library.interesting`: tokenizer calls, cut samples and blocks of grouped texts are what counts there."""
+        return any(word in text for word in ("max_len", "max_seq", "cutoff", "block", "group"))
 
     def fields(self, name: str) -> frozenset[str]:
         """See `Library.fields`."""

@@ -29,9 +29,9 @@ class Found:
 
 
 class Tokenization:
-    """A tokenizer call that fixes the length of samples."""
+    """What fixes the length of samples: a tokenizer call, blocks of grouped texts, tokens cut by hand."""
 
-    def __init__(self, length: Fact, span: Span, padded: bool, targets: bool, fills: bool = False) -> None:
+    def __init__(self, length: Fact, span: Span, padded: bool, targets: bool, fills: bool = False, by_hand: bool = False) -> None:
         self.length = length
         self.span = span
         self.padded = padded
@@ -39,6 +39,8 @@ class Tokenization:
         """It tokenizes labels (`text_target=`)."""
         self.fills = fills
         """It pads every sample to the length (`padding="max_length"`)."""
+        self.by_hand = by_hand
+        """The script cuts the tokens itself; a tokenizer's own limit comes first."""
 
 
 class Collected:

@@ -115,6 +115,57 @@ SFTTrainer(**trainer).train()
 """,
         {"model.id": "gpt2", "batch.micro_batch_size": 3, "precision": "bf16-mixed", "batch.sequence_length": 512, "eval.enabled": False},
     ),
+    "a dataset that tokenizes where its samples are asked for": (
+        """
+class Texts(torch.utils.data.Dataset):
+    def __init__(self, rows, tokenizer, longest):
+        self.rows, self.tokenizer, self.longest = rows, tokenizer, longest
+    def __getitem__(self, index):
+        return self.tokenizer(self.rows[index], max_length=self.longest, truncation=True, padding="max_length")
+tokenizer = AutoTokenizer.from_pretrained("gpt2")
+data = Texts(load_dataset("x"), tokenizer, 384)
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments("o"), train_dataset=data).train()
+""",
+        {"batch.sequence_length": 384, "batch.pad_to_max_length": True},
+    ),
+    "a dataset that cuts its tokens by hand": (
+        """
+class Chats(torch.utils.data.Dataset):
+    def __init__(self, rows, tokenizer, max_length):
+        self.rows, self.tokenizer, self.max_length = rows, tokenizer, max_length
+    def __getitem__(self, index):
+        input_ids = self.tokenizer.apply_chat_template(self.rows[index])
+        print(input_ids[:20])
+        return {"input_ids": input_ids[: self.max_length]}
+model = AutoModelForCausalLM.from_pretrained("gpt2").cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in DataLoader(Chats([1], AutoTokenizer.from_pretrained("gpt2"), 640), batch_size=4):
+    model(**batch).loss.backward()
+    optimizer.step()
+""",
+        {"batch.sequence_length": 640, "batch.sequence_length_is_cap": True, "batch.micro_batch_size": 4},
+    ),
+    "what a script asks about the installed versions": (
+        """
+import transformers
+from importlib.metadata import version as installed
+from packaging import version
+key = "dtype" if int(transformers.__version__.split(".", maxsplit=1)[0]) >= 5 else "torch_dtype"
+model = AutoModelForCausalLM.from_pretrained("gpt2", **{key: torch.float16})
+size = 3 if version.parse(transformers.__version__) >= version.parse("4.30") else 5
+steps = 3 if version.Version(installed("peft")) < version.Version("0.5.0") else 5
+Trainer(model, TrainingArguments("o", per_device_train_batch_size=size, gradient_accumulation_steps=steps)).train()
+""",
+        {"model.dtype": "float16", "batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 5},
+    ),
+    "a keyword that the environment chooses": (
+        """
+import os
+key = "dtype" if os.environ["NEW"] == "1" else "torch_dtype"
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2", **{key: torch.float16}), TrainingArguments("o")).train()
+""",
+        {"model.dtype": "float16"},
+    ),
     "an adapter made of a dict": (
         """
 import peft

@@ -177,9 +177,9 @@ _ELSEWHERE_CALLED = "called elsewhere"
 
 
 def observe(machine: Machine, value: Any) -> None:
-    """Look into what somebody else calls (a function, a method, a `partial`, an object with `__call__`), with unknown
-    arguments, and undo what it does."""
-    callee = _callee(value)
+    """Look into what somebody else calls (a function, a method, a `partial`, an object with `__call__`, a dataset's `__getitem__`),
+    with unknown arguments, and undo what it does."""
+    callee = _callee(value) or _items_of(value)
     function = _written(callee) if callee is not None else None
     if callee is None or function is None or machine.observing or any(frame.function is function for frame in machine.frames):
         return
@@ -205,6 +205,14 @@ def _callee(value: Any) -> Fact | None:
         method = value.cls.find("__call__") if isinstance(value.cls, Class) else None
         return fixed(Bound(fixed(value), method.value)) if method is not None and isinstance(method.value, Function) else None
     return fixed(value) if isinstance(value, (Function, Bound, Native)) else None
+
+
+def _items_of(value: Any) -> Fact | None:
+    """What gives a dataset's samples, or None."""
+    if not isinstance(value, Instance) or not isinstance(value.cls, Class):
+        return None
+    method = value.cls.find("__getitem__") or value.cls.find("__iter__")
+    return fixed(Bound(fixed(value), method.value)) if method is not None and isinstance(method.value, Function) else None
 
 
 def _written(callee: Fact) -> Function | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from memlint.facts import Fact, fixed
+from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import MAX_MEMBERS, hashable, iterate
 from memlint.read.pyeval.conditions import condition
-from memlint.read.pyeval.joins import merge_table, opaque
+from memlint.read.pyeval.joins import merge, merge_table, opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.sequences import sequence
-from memlint.read.pyeval.values import REST, Array, Scope, Table
+from memlint.read.pyeval.values import ABSENT, REST, Array, Scope, Table
 
 MAX_DISPLAY = 2_000
 """Longest list or dict display whose members are evaluated."""
@@ -49,6 +49,9 @@ def dict_display(machine: Machine, node: ast.Dict) -> Fact:
         index = machine.evaluate(key)
         if index.known and hashable(index.value):
             table.slots[index.value] = fact
+        elif index.status is Status.CHOICES and all(hashable(name) for name in index.choices):
+            for name in index.choices:  # `{"dtype" if new else "torch_dtype": x}`
+                table.slots[name] = merge([fact, table.slots.get(name, fixed(ABSENT))], index.decided_by)
         else:
             table.slots[REST] = index.reason or "a key that is not known"
     return fixed(table, span)

@@ -67,14 +67,14 @@ def _subscript(machine: Machine, node: ast.Subscript) -> Fact:
     owner = evaluate(machine, node.value)
     span = machine.span(node)
     if isinstance(node.slice, ast.Slice):
-        return _slice(machine, owner, node.slice, span)
+        return _slice(machine, owner, node.value, node.slice, span)
     generic = isinstance(owner.value, Symbol) or (isinstance(owner.value, Class) and not owner.value.is_enumeration)
     if generic and owner.known and not is_environ(owner.value):
         return owner
     return get_item(machine, owner, evaluate(machine, node.slice), span)
 
 
-def _slice(machine: Machine, owner: Fact, node: ast.Slice, span: Span) -> Fact:
+def _slice(machine: Machine, owner: Fact, sliced: ast.expr, node: ast.Slice, span: Span) -> Fact:
     bounds = tuple(evaluate(machine, n) if n is not None else fixed(None) for n in (node.lower, node.upper, node.step))
 
     def cut(value: Any, start: Any, stop: Any, step: Any) -> Any:
@@ -86,6 +86,8 @@ def _slice(machine: Machine, owner: Fact, node: ast.Slice, span: Span) -> Fact:
             return value[start:stop:step]
         raise Unknowable("a slice of something that is not known")
 
+    if node.lower is None and node.step is None and isinstance(node.upper, (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp)):
+        machine.library.cut(machine, _last_name(sliced), bounds[1], span)
     start = bounds[0].value
     if isinstance(start, Opaque) and start.operation == "element":
         for value in possible(start.parents[0]):
@@ -95,6 +97,13 @@ def _slice(machine: Machine, owner: Fact, node: ast.Slice, span: Span) -> Fact:
     if fact.status is Status.UNKNOWN:
         return opaque(owner.reason or fact.reason, "slice", (owner, *bounds), span)
     return fact
+
+
+def _last_name(node: ast.expr) -> str:
+    """`ids` of `self.ids` and of `batch["ids"]`."""
+    if isinstance(node, ast.Subscript):
+        node = node.slice
+    return node.attr if isinstance(node, ast.Attribute) else str(getattr(node, "id", getattr(node, "value", "")))
 
 
 def _binary(machine: Machine, node: ast.BinOp) -> Fact:

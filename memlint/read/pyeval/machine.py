@@ -127,6 +127,9 @@ class Library:
     def strided(self, machine: Machine, step: Fact, span: Span) -> None:
         """Something is cut in blocks of `step` members."""
 
+    def cut(self, machine: Machine, name: str, length: Fact, span: Span) -> None:
+        """No more than the first `length` members of something called `name` are kept."""
+
     def interesting(self, text: str) -> bool:
         """Whether functions of a module with this text are worth looking into when somebody else calls them."""
         return False

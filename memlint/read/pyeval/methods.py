@@ -54,18 +54,19 @@ def _text_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
                 raise Unknowable(f"the formatting fails: {error}") from None
 
         return combine(fill, facts, call.span, "format")
-    if name in _TEXT_METHODS and not call.kwargs:
+    if name in _TEXT_METHODS:
+        keywords, count = list(call.kwargs), len(call.args)
 
         def apply(text: Any, *args: Any) -> Any:
             if not all(constant(a) for a in args) or len(text) > MAX_TEXT:
                 raise Unknowable("text made from something that is not known")
             try:
-                result = getattr(text, name)(*args)
+                result = getattr(text, name)(*args[:count], **dict(zip(keywords, args[count:], strict=True)))
             except (TypeError, ValueError) as error:
                 raise Unknowable(f"the text method fails: {error}") from None
             return as_value(result, call)
 
-        return combine(apply, (owner, *call.args), call.span, name)
+        return combine(apply, (owner, *call.args, *call.kwargs.values()), call.span, name)
     if name in {"read_text", "open"}:
         opened = fixed(Instance(Symbol("builtins.open"), call, {".path": owner}), call.span)
         return text_of(machine, owner, call.span) if name == "read_text" else opened
