@@ -9,7 +9,7 @@ from memlint.memory.autograd import backward
 from memlint.memory.families.model import Block
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
+from memlint.memory.tensor import Anchor, Parameter, Sink, Storage, Tensor
 from memlint.memory.units import Units
 
 
@@ -125,6 +125,7 @@ def checkpointed(
     numel, itemsize = x.numel, x.itemsize
     held: list[Storage] = [] if setup.checkpoint_offload else [x.storage]
     has_context = context is not None
+    needs_grad = not isinstance(x.node, Anchor)
     inputs_of = (x, *others)
     masks = [m.mask]
     keeps = units is not None and index in units.frozen and setup.reentrant and not setup.stack.checkpoints_inside
@@ -135,7 +136,7 @@ def checkpointed(
         storage = held.pop() if held else Storage(m.ledger, numel * itemsize)
         inputs = Parameter(storage, numel, itemsize, "inputs", "input" if setup.reentrant else "recomputed", index)
         del storage
-        inputs.node = Sink(inputs)
+        inputs.node = Sink(inputs) if needs_grad else None
         tape.enabled = True
         casts, m.casts = m.casts, {}
         held_before = len(m.held)

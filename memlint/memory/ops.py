@@ -289,12 +289,12 @@ def split(m: Machine, x: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
 
 
 def concat(m: Machine, parts: tuple[Tensor, ...]) -> Tensor:
-    """`torch.cat`: a copy; backward hands out views of the gradient."""
+    """`torch.cat`: a copy; backward hands out views of the gradient, cast for parts of another dtype."""
     out = m.new(sum(p.numel for p in parts), max(p.itemsize for p in parts))
-    sizes = tuple(p.numel for p in parts)
+    sizes = tuple((p.numel, p.itemsize) for p in parts)
 
     def rule(g: Tensor) -> Grads:
-        return tuple(Tensor(g.storage, numel, g.itemsize) for numel in sizes)
+        return tuple(Tensor(g.storage, n, size) if size == g.itemsize else m.new(n, size) for n, size in sizes)
 
     return m.tape.record(out, parts, rule)
 

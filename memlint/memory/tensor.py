@@ -153,6 +153,12 @@ class Node:
         """The rule gets the list of gradients itself and takes them out of it, so that they can go while it runs."""
 
 
+class Anchor(Node):
+    """Stands for an input that needs no gradient in front of a block whose own weights do: checkpointing runs it again for their sake."""
+
+    __slots__ = ()
+
+
 class Sink(Node):
     """The gradient accumulator of a parameter (`AccumulateGrad`); `on_grad` runs after each accumulation."""
 

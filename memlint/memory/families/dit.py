@@ -16,7 +16,7 @@ from memlint.memory.families import parts
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, Tensor
+from memlint.memory.tensor import FP32, Anchor, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
@@ -42,7 +42,7 @@ def modulated(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return ops.add(m, ops.mul(m, ops.shift(m, scale), x), shift)
 
 
-def _scaled(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+def scaled(m: Machine, x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     """`x * (1 + scale) + shift`."""
     return ops.add(m, ops.mul(m, x, ops.shift(m, scale)), shift)
 
@@ -63,6 +63,17 @@ def turn(m: Machine, x: Tensor, tables: tuple[Tensor, Tensor]) -> Tensor:
     turned = ops.concat(m, (ops.scale(m, imaginary), real))
     left = ops.mul(m, ops.cast(m, x, FP32), tables[0])
     return ops.cast(m, ops.add(m, left, ops.mul(m, ops.cast(m, turned, FP32), tables[1])), x.itemsize)
+
+
+def feed_forward(m: Machine, pair: tuple[Linear, Linear], x: Tensor) -> Tensor:
+    """`FeedForward`: an activation between two projections."""
+    x = _activated(m, pair[0], x)
+    return apply(m, pair[1], x)
+
+
+def _activated(m: Machine, up: Linear, x: Tensor) -> Tensor:
+    x = apply(m, up, x)
+    return ops.unary(m, x)
 
 
 def squared_error(m: Machine, prediction: Tensor) -> Tensor:
@@ -119,7 +130,7 @@ def _flux2(b: Builder, a: Architecture, layers: int) -> Model:
         tables[:] = [(m.new(m.sequence * head_dim, FP32), m.new(m.sequence * head_dim, FP32))]
         x = apply(m, x_embedder, latents)
         m.beside = apply(m, context_embedder, prompts)
-        return m.tape.leaf(x) if m.input_grads and x.node is None else x
+        return m.tape.leaf(x, Anchor) if m.input_grads and x.node is None else x
 
     def join(m: Machine, x: Tensor) -> Tensor:
         text, m.beside = m.beside, None
@@ -205,13 +216,13 @@ def _flux2_double(
         mixed = ops.mul(m, image_mods[2], mixed)
         x = ops.add(m, x, mixed)
         normed = bare_norm(m, x, hidden)
-        normed = _scaled(m, normed, image_mods[3], image_mods[4])
+        normed = scaled(m, normed, image_mods[3], image_mods[4])
         fed = _fed(m, feeds[0], normed)
         x = ops.add(m, x, ops.mul(m, image_mods[5], fed))
         text_mixed = ops.mul(m, text_mods[2], text_mixed)
         text = ops.add(m, text, text_mixed)
         words = bare_norm(m, text, hidden)
-        words = _scaled(m, words, text_mods[3], text_mods[4])
+        words = scaled(m, words, text_mods[3], text_mods[4])
         text_fed = _fed(m, feeds[1], words)
         m.beside = ops.add(m, text, ops.mul(m, text_mods[5], text_fed))
         return x
@@ -295,7 +306,7 @@ def _cogvideox(b: Builder, a: Architecture, layers: int) -> Model:
         else:
             size = latent_rows // m.batch * head_dim
             tables[:] = [(m.new(size, FP32), m.new(size, FP32))]
-        x = m.tape.leaf(x) if m.input_grads and x.node is None else x
+        x = m.tape.leaf(x, Anchor) if m.input_grads and x.node is None else x
         m.beside = ops.narrow(m, x, text_rows * hidden)
         return ops.narrow(m, x, latent_rows * hidden)
 
@@ -370,14 +381,6 @@ def _cogvideox_block(
         x = apply(m, out, x)
         return ops.split(m, x, sizes)
 
-    def feed(m: Machine, x: Tensor) -> Tensor:
-        x = activated(m, x)
-        return apply(m, down, x)
-
-    def activated(m: Machine, x: Tensor) -> Tensor:
-        x = apply(m, up, x)
-        return ops.unary(m, x)
-
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         text = m.beside
         assert text is not None
@@ -387,7 +390,7 @@ def _cogvideox_block(
         text = gated(m, text, text_gate, text_mixed)
         (image, words), (gate, text_gate) = second(m, text, x)
         image = ops.concat(m, (words, image))
-        fed = feed(m, image)
+        fed = feed_forward(m, (up, down), image)
         latents_fed = ops.narrow(m, fed, sizes[1])
         x = gated(m, x, gate, latents_fed)
         text_fed = ops.narrow(m, fed, sizes[0])

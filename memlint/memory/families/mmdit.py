@@ -1,8 +1,8 @@
 """Stable Diffusion 3 and FLUX.1: transformer blocks of two streams that attend together; in FLUX.1 then blocks of one.
 
 Read in diffusers 0.42 `models/transformers/transformer_flux.py`, `transformer_sd3.py`, `models/attention.py` (`JointTransformerBlock`),
-`attention_processor.py` (`JointAttnProcessor2_0`), `normalization.py` and `embeddings.py`. Both streams travel in one tensor from block
-to block. Latents and text conditions are computed beforehand.
+`attention_processor.py` (`JointAttnProcessor2_0`), `normalization.py` and `embeddings.py`. The text's rows are the second stream. Latents
+and text conditions are computed beforehand.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.convolutions import convolution
-from memlint.memory.families.dit import attended, bare_norm, gated, modulated, pieces, rms, squared_error, turn
+from memlint.memory.families.dit import attended, bare_norm, feed_forward, pieces, rms, scaled, squared_error, turn
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, Tensor
+from memlint.memory.tensor import FP32, Anchor, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
@@ -82,34 +82,93 @@ def _flux(b: Builder, a: Architecture, layers: int) -> Model:
         assert emb is not None
         m.shared = [emb]
         tables[:] = [(m.new(m.sequence * head_dim, FP32), m.new(m.sequence * head_dim, FP32))]
-        x = ops.concat(m, (apply(m, context_embedder, given[1]), latents))
-        return m.tape.leaf(x) if m.input_grads and x.node is None else x
+        m.beside = apply(m, context_embedder, given[1])
+        return m.tape.leaf(latents, Anchor) if m.input_grads and latents.node is None else latents
 
     def finish(m: Machine, x: Tensor) -> Tensor:
-        latents = ops.narrow(m, x, latent_rows * hidden)
         scale, shift = pieces(m, apply(m, norm_out, ops.unary(m, m.shared[0])), 2)
-        out = apply(m, proj_out, modulated(m, bare_norm(m, latents, hidden), shift, scale))
-        m.shared = []
-        return out
+        x = scaled(m, bare_norm(m, x, hidden), shift, scale)
+        x = apply(m, proj_out, x)
+        m.shared, m.beside = [], None
+        return x
 
     return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
 
 
-def _zero_norm(b: Builder, hidden: int, count: int) -> Callable[[Machine, Tensor], tuple[Tensor, tuple[Tensor, ...]]]:
-    """`AdaLayerNormZero`: the modulated norm, and all `count` vectors made from the conditioning (shift and scale come first)."""
+Normed = tuple[Tensor, "Tensor | None", tuple[Tensor, ...]]
+Zero = Callable[[Machine, Tensor], Normed]
+
+
+def _zero_norm(b: Builder, hidden: int, count: int) -> Zero:
+    """`AdaLayerNormZero`: the modulated norm, and all `count` vectors made from the conditioning (shift and scale come first). With nine it
+    is modulated a second time for a second attention (`SD35AdaLayerNormZeroX`); with two they are scale and shift."""
     linear = b.linear("linear", hidden, count * hidden, bias=True)
 
-    def norm(m: Machine, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def norm(m: Machine, x: Tensor) -> Normed:
         mods = pieces(m, apply(m, linear, ops.unary(m, m.shared[0])), count)
-        return modulated(m, bare_norm(m, x, hidden), mods[0], mods[1]), mods
+        if count < 9:
+            return scaled(m, bare_norm(m, x, hidden), mods[0], mods[1]), None, mods
+        normed = bare_norm(m, x, hidden)
+        x = scaled(m, normed, mods[0], mods[1])
+        return x, scaled(m, normed, mods[6], mods[7]), mods
 
     return norm
+
+
+Attention = Callable[[Machine, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _streams(
+    hidden: int,
+    norms: tuple[Zero, Zero],
+    attention: Attention,
+    feeds: list[tuple[Linear, Linear]],
+    again: Callable[[Machine, Tensor], Tensor] | None = None,
+) -> Block:
+    """A block of two streams: both attend together, `again` only the latents, then each is fed forward. Without a second feed-forward part
+    the text ends here."""
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        text = m.beside
+        assert text is not None
+        normed, other, mods = norms[0](m, x)
+        words, _, text_mods = norms[1](m, text)
+        mixed, text_mixed = attention(m, normed, words)
+        mixed = ops.mul(m, mods[2], mixed)
+        x = ops.add(m, x, mixed)
+        if again is not None and other is not None:
+            repeated = again(m, other)
+            repeated = ops.mul(m, mods[8], repeated)
+            x = ops.add(m, x, repeated)
+        normed = bare_norm(m, x, hidden)
+        normed = scaled(m, normed, mods[3], mods[4])
+        fed = feed_forward(m, feeds[0], normed)
+        fed = ops.mul(m, mods[5], fed)
+        x = ops.add(m, x, fed)
+        if len(feeds) == 1:
+            m.beside = None
+            return x
+        text_mixed = ops.mul(m, text_mods[2], text_mixed)
+        text = ops.add(m, text, text_mixed)
+        words = bare_norm(m, text, hidden)
+        words = scaled(m, words, text_mods[3], text_mods[4])
+        text_fed = feed_forward(m, feeds[1], words)
+        m.beside = ops.add(m, text, ops.mul(m, text_mods[5], text_fed))
+        return x
+
+    return block
+
+
+def _feeds(b: Builder, hidden: int, count: int) -> list[tuple[Linear, Linear]]:
+    """The feed-forward parts of the streams."""
+    b.parent = "net"
+    return [(b.linear("proj", hidden, 4 * hidden, bias=True), b.linear("2", 4 * hidden, hidden, bias=True)) for _ in range(count)]
 
 
 def _double(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], tables: Tables) -> Block:
     """`FluxTransformerBlock`."""
     head_dim = hidden // heads
-    norms = [_zero_norm(b, hidden, 6), _zero_norm(b, hidden, 6)]
+    norms = _zero_norm(b, hidden, 6), _zero_norm(b, hidden, 6)
     b.parent = "attn"
     own = [b.linear(name, hidden, hidden, bias=True) for name in ("to_q", "to_k", "to_v")]
     added = [b.linear(name, hidden, hidden, bias=True) for name in ("add_q_proj", "add_k_proj", "add_v_proj")]
@@ -117,39 +176,26 @@ def _double(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], tables:
     added_out = b.linear("to_add_out", hidden, hidden, bias=True)
     b.parent = "to_out"
     out = b.linear("0", hidden, hidden, bias=True)
-    b.parent = "net"
-    feeds = [(b.linear("proj", hidden, 4 * hidden, bias=True), b.linear("2", 4 * hidden, hidden, bias=True)) for _ in range(2)]
 
-    def attention(m: Machine, latents: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
-        q, k, v = (apply(m, projection, latents) for projection in own)
+    def attention(m: Machine, x: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = (apply(m, projection, x) for projection in own)
         tq, tk, tv = (apply(m, projection, text) for projection in added)
-        q, k = scales[0](m, q), scales[1](m, k)
-        tq, tk = scales[2](m, tq), scales[3](m, tk)
-        q, k, v = ops.concat(m, (tq, q)), ops.concat(m, (tk, k)), ops.concat(m, (tv, v))
-        q, k = turn(m, q, tables[-1]), turn(m, k, tables[-1])
-        mixed = ops.cast(m, attended(m, q, k, v, heads, hidden), q.itemsize)
-        text_mixed, mixed = ops.split(m, mixed, sizes)
-        mixed = apply(m, out, ops.copy(m, mixed))
-        return mixed, apply(m, added_out, ops.copy(m, text_mixed))
+        q = scales[0](m, q)
+        k = scales[1](m, k)
+        tq = scales[2](m, tq)
+        tk = scales[3](m, tk)
+        q = ops.concat(m, (tq, q))
+        k = ops.concat(m, (tk, k))
+        v = ops.concat(m, (tv, v))
+        q = turn(m, q, tables[-1])
+        k = turn(m, k, tables[-1])
+        x = ops.cast(m, attended(m, q, k, v, heads, hidden), q.itemsize)
+        text, x = ops.split(m, x, sizes)
+        x = apply(m, out, ops.copy(m, x))
+        text = apply(m, added_out, ops.copy(m, text))
+        return x, text
 
-    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        text, latents = ops.split(m, x, sizes)
-        normed, mods = norms[0](m, latents)
-        normed_text, text_mods = norms[1](m, text)
-        mixed, text_mixed = attention(m, normed, normed_text)
-        latents = _fed(m, gated(m, latents, mods[2], mixed), feeds[0], mods)
-        text = _fed(m, gated(m, text, text_mods[2], text_mixed), feeds[1], text_mods)
-        del mixed, text_mixed, normed, normed_text
-        return ops.concat(m, (text, latents))
-
-    return block
-
-
-def _fed(m: Machine, x: Tensor, feed: tuple[Linear, Linear], mods: tuple[Tensor, ...]) -> Tensor:
-    """The feed-forward part of one stream, modulated by the later half of its six parts."""
-    up, down = feed
-    rows = modulated(m, bare_norm(m, x, down.fout), mods[3], mods[4])
-    return gated(m, x, mods[5], apply(m, down, ops.unary(m, apply(m, up, rows))))
+    return _streams(hidden, norms, attention, _feeds(b, hidden, 2))
 
 
 def _sd3(b: Builder, a: Architecture, layers: int) -> Model:
@@ -191,14 +237,15 @@ def _sd3(b: Builder, a: Architecture, layers: int) -> Model:
         words = apply(m, embedders[1][1], ops.unary(m, apply(m, embedders[1][0], pooled)))
         m.shared = [ops.add(m, time, words)]
         del steps, pooled, time, words
-        x = ops.concat(m, (apply(m, context_embedder, given[1]), latents))
-        return m.tape.leaf(x) if m.input_grads and x.node is None else x
+        m.beside = apply(m, context_embedder, given[1])
+        return m.tape.leaf(latents, Anchor) if m.input_grads and latents.node is None else latents
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         scale, shift = pieces(m, apply(m, norm_out, ops.unary(m, m.shared[0])), 2)
-        out = apply(m, proj_out, modulated(m, bare_norm(m, x, hidden), shift, scale))
-        m.shared = []
-        return ops.copy(m, out)  # patches become an image
+        x = scaled(m, bare_norm(m, x, hidden), shift, scale)
+        x = apply(m, proj_out, x)
+        m.shared, m.beside = [], None
+        return ops.copy(m, x)  # patches become an image
 
     return Model([Stage(embed, blocks, finish)], None, None, hidden, 0, causal=False, loss=squared_error, names_embedding=False)
 
@@ -219,8 +266,7 @@ def _own_rms(b: Builder, width: int) -> Callable[[Machine, Tensor], Tensor]:
 def _joint(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], normed: bool, twice: bool, last: bool) -> Block:
     """`JointTransformerBlock`; the `last` one leaves the text as it is, and some attend once more to the latents alone (`twice`)."""
     head_dim = hidden // heads
-    linear = b.linear("linear", hidden, (9 if twice else 6) * hidden, bias=True)
-    text_linear = b.linear("linear", hidden, (2 if last else 6) * hidden, bias=True)
+    norms = _zero_norm(b, hidden, 9 if twice else 6), _zero_norm(b, hidden, 2 if last else 6)
 
     def projections(*names: str) -> list[Linear]:
         b.parent = "attn"
@@ -238,11 +284,6 @@ def _joint(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], normed: 
     second_scales = scales(2) if twice else []
     b.parent = "to_out"
     second_out = b.linear("0", hidden, hidden, bias=True) if twice else None
-    b.parent = "net"
-    feeds = [
-        (b.linear("proj", hidden, 4 * hidden, bias=True), b.linear("2", 4 * hidden, hidden, bias=True))
-        for _ in range(1 if last else 2)
-    ]
 
     def mixed_by(m: Machine, q: Tensor, k: Tensor, v: Tensor, joined: bool) -> Tensor:
         rows = q.numel // hidden // m.batch
@@ -255,46 +296,34 @@ def _joint(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], normed: 
         """A part of the rows of each sample, as a matrix: a copy, unless autocast makes one."""
         return x if m.batch == 1 or (m.autocast and x.itemsize == FP32) else ops.copy(m, x)
 
-    def attention(m: Machine, latents: Tensor, text: Tensor) -> tuple[Tensor, Tensor | None]:
-        q, k, v = (apply(m, projection, latents) for projection in own)
-        q, k = joint_scales[0](m, q), joint_scales[1](m, k)
+    def attention(m: Machine, x: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = (apply(m, projection, x) for projection in own)
+        q = joint_scales[0](m, q)
+        k = joint_scales[1](m, k)
         tq, tk, tv = (apply(m, projection, text) for projection in added)
-        tq, tk = joint_scales[2](m, tq), joint_scales[3](m, tk)
-        q, k, v = ops.concat(m, (q, tq)), ops.concat(m, (k, tk)), ops.concat(m, (v, tv))
-        mixed = mixed_by(m, q, k, v, joined=True)
-        text_mixed, mixed = ops.split(m, mixed, sizes)
-        words = apply(m, added_out, dense(m, text_mixed)) if added_out is not None else None
-        return apply(m, out, dense(m, mixed)), words
+        tq = joint_scales[2](m, tq)
+        tk = joint_scales[3](m, tk)
+        q = ops.concat(m, (q, tq))
+        k = ops.concat(m, (k, tk))
+        v = ops.concat(m, (v, tv))
+        x = mixed_by(m, q, k, v, joined=True)
+        x, text = ops.narrow(m, x, sizes[1]), ops.narrow(m, x, sizes[0])
+        if added_out is not None:
+            text = apply(m, added_out, dense(m, text))
+        return apply(m, out, dense(m, x)), text
 
     def again(m: Machine, x: Tensor) -> Tensor:
         assert second_out is not None
         q, k, v = (apply(m, projection, x) for projection in second)
-        q, k = second_scales[0](m, q), second_scales[1](m, k)
+        q = second_scales[0](m, q)
+        k = second_scales[1](m, k)
         return apply(m, second_out, mixed_by(m, q, k, v, joined=False))
 
-    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        text, latents = ops.split(m, x, sizes)
-        mods = pieces(m, apply(m, linear, ops.unary(m, m.shared[0])), 9 if twice else 6)
-        rows = bare_norm(m, latents, hidden)
-        other = modulated(m, rows, mods[6], mods[7]) if twice else None
-        rows = modulated(m, rows, mods[0], mods[1])
-        text_mods = pieces(m, apply(m, text_linear, ops.unary(m, m.shared[0])), 2 if last else 6)
-        words = modulated(m, bare_norm(m, text, hidden), text_mods[0], text_mods[1])
-        mixed, text_mixed = attention(m, rows, words)
-        latents = gated(m, latents, mods[2], mixed)
-        if other is not None:
-            latents = gated(m, latents, mods[8], again(m, other))
-        latents = _fed(m, latents, feeds[0], mods)
-        if text_mixed is None:
-            return latents
-        text = _fed(m, gated(m, text, text_mods[2], text_mixed), feeds[1], text_mods)
-        return ops.concat(m, (text, latents))
-
-    return block
+    return _streams(hidden, norms, attention, _feeds(b, hidden, 1 if last else 2), again if twice else None)
 
 
 def _single(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], tables: Tables) -> Block:
-    """`FluxSingleTransformerBlock`: attention and feed-forward side by side."""
+    """`FluxSingleTransformerBlock`: attention and feed-forward side by side, over both streams in one tensor."""
     norm = _zero_norm(b, hidden, 3)
     b.parent = ""
     up = b.linear("proj_mlp", hidden, 4 * hidden, bias=True)
@@ -305,16 +334,22 @@ def _single(b: Builder, hidden: int, heads: int, sizes: tuple[int, int], tables:
 
     def attention(m: Machine, x: Tensor) -> Tensor:
         q, k, v = (apply(m, projection, x) for projection in own)
-        q, k = scales[0](m, q), scales[1](m, k)
-        q, k = turn(m, q, tables[-1]), turn(m, k, tables[-1])
+        q = scales[0](m, q)
+        k = scales[1](m, k)
+        q = turn(m, q, tables[-1])
+        k = turn(m, k, tables[-1])
         return ops.cast(m, attended(m, q, k, v, heads, hidden), q.itemsize)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        x = residual = ops.concat(m, ops.split(m, x, sizes))
-        normed, mods = norm(m, x)
+        assert m.beside is not None
+        x = residual = ops.concat(m, (m.beside, x))
+        normed, _, mods = norm(m, x)
         fed = ops.unary(m, apply(m, up, normed))
         mixed = attention(m, normed)
         x = ops.concat(m, (mixed, fed))
-        return ops.add(m, residual, ops.mul(m, mods[2], apply(m, out, x)))
+        x = ops.mul(m, mods[2], apply(m, out, x))
+        x = ops.add(m, residual, x)
+        m.beside, x = ops.narrow(m, x, sizes[0]), ops.narrow(m, x, sizes[1])
+        return x
 
     return block

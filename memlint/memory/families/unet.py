@@ -20,7 +20,7 @@ from memlint.memory.families.dit import squared_error
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import Tensor
+from memlint.memory.tensor import Anchor, Tensor
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
 
@@ -178,7 +178,7 @@ class _Net:
         def step(m: Machine, x: Tensor) -> Tensor:
             if setup.checkpointing == "full":
                 if trained and x.node is None and not setup.reentrant:
-                    x = m.tape.leaf(alias(x))  # checkpointed for its own weights' sake
+                    x = m.tape.leaf(alias(x), Anchor)
                 return checkpointed(m, setup, None, block, x, None, -1)
             return run(m, block, x, None)
 

@@ -15,7 +15,7 @@ from memlint.memory.families.model import Block
 from memlint.memory.families.pooling import pooling_head
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, INT64, Tensor
+from memlint.memory.tensor import FP32, INT64, Anchor, Tensor
 from memlint.typed import Any, NamedTuple
 
 Norm = Callable[[Machine, Tensor], Tensor]
@@ -231,7 +231,7 @@ def tower_of(
         x = ops.dropout(m, x, dropout)
         x = before(m, x) if before is not None else x
         if not style.named_input and x.node is None and m.input_grads and not b.setup.reentrant:
-            x = m.tape.leaf(x)  # blocks are checkpointed for their own weights' sake
+            x = m.tape.leaf(x, Anchor)
         if style.together:
             tower.mask = m.new(tower.rows * tower.rows, x.itemsize)
         return x
