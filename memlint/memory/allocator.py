@@ -17,6 +17,8 @@ class Replay(NamedTuple):
 
     slack: int
     reserved: int
+    loading: int
+    """What loading reserved, where that is not counted with the steps."""
 
 
 class Replays:
@@ -35,7 +37,7 @@ class Replays:
         """On a card that never runs out."""
         heap = self.heap.copy()
         self._run(heap, None)
-        return Replay(heap.slack, heap.peak + self.small)
+        return Replay(heap.slack, heap.peak + self.small, heap.loading)
 
     def reserved(self, capacity: int) -> int:
         """What is reserved of that many bytes. Raises `DoesNotComplete` when they do not suffice."""
@@ -64,9 +66,11 @@ class Replays:
             rest = self.left[number:]
             place = heap.run(part.events, limit, stops)
             if place is not None:
-                return [Part(part.events[place:], part.empties), *rest]
+                return [part._replace(events=part.events[place:]), *rest]
             if part.empties:
                 heap.empty()
+            if part.restarts:
+                heap.loading, heap.peak = heap.peak, heap.reserved
             if len(rest) == 1:  # at the top
                 heap.slack = heap.allocated - self.events.requested
         return []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
 from memlint.later import later
-from memlint.memory import allocator, pipeline, timeline
+from memlint.memory import allocator, loading, pipeline, timeline
 from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
 from memlint.memory.depth import plans
@@ -49,6 +49,10 @@ class _Figures(NamedTuple):
     allocated: int
     required: int
     reserved: int
+    loading: int
+    """What loading reserves, where steps are counted by themselves."""
+    unpacked: int
+    """What loading may need where weights are packed on the card later than they come; 0: they are packed one by one."""
     peaks: tuple[Peak, ...]
     parameters: int
     trainable: int
@@ -64,10 +68,12 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     widening = effects(run, expected.setup, architecture)
     allocated = _interval([f.allocated for f in figures], [e.allocated for e in widening])
     reserved = _interval([f.reserved for f in figures], [e.reserved for e in widening])
+    unpacked = max(f.unpacked for f in figures)
+    reserved = reserved._replace(high=max(reserved.high, expected.loading, unpacked))
     required = Interval(
         max(allocated.low, 0),
         expected.required,
-        int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening))),
+        max(unpacked, int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening)))),
     )
     context = DEFAULT_CONTEXT if gpu is None else (gpu.context_low, gpu.context_bytes, gpu.context_high)
     beside = _beside(expected.setup, context, gpu)
@@ -84,7 +90,7 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     components["workspace"] = components.get("workspace", 0) + allocated.expected - sum(components.values())
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
     said = dict.fromkeys(sentence for f in figures for sentence in f.assumptions)
-    notes = [*bounded_over(variants), *said, *(e.sentence for e in widening)]
+    notes = [*bounded_over(variants), *said, *_of_loading(expected), *(e.sentence for e in widening)]
     return Estimate(
         allocated=allocated,
         required=required,
@@ -99,6 +105,17 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
         beside=beside,
         host_bytes=host_bytes(run, expected.setup, expected.parameters, expected.trainable),
     )
+
+
+def _of_loading(figures: _Figures) -> Iterator[str]:
+    """What loading holds, where that is more than what steps need."""
+    if figures.loading > figures.reserved:
+        yield f"loading reserves {figures.loading / 2**30:.1f} GiB, and returns what is free before the first step"
+    if figures.unpacked > figures.required:
+        yield (
+            "transformers 5.0 to 5.3 may put all weights on the card before bitsandbytes packs them: loading takes up to "
+            f"{figures.unpacked / 2**30:.1f} GiB"
+        )
 
 
 def _beside(setup: Setup, context: tuple[int, int, int], gpu: Gpu | None) -> Interval:
@@ -161,7 +178,7 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     if setup.expandable_segments:
         required = allocated
     elif allocated < room < reserved * 1.1:
-        required = replays.smallest_capacity(allocated, reserved)
+        required = replays.smallest_capacity(allocated, max(reserved, replayed.loading))
         if required <= room < reserved:  # the cache gives back what the card does not have
             try:
                 reserved = replays.reserved(room)
@@ -175,7 +192,8 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     if is_divided(setup) and whole.params:
         adapters = sum(count for p, count in counted if p.kind == "adapter")
         total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
-    return _Figures(allocated, required, reserved, peaks, total, trainable, setup, tuple(assumed))
+    unpacked = loading.unpacked(setup, sum(count for p, count in counted if p.kind != "adapter"))
+    return _Figures(allocated, required, reserved, replayed.loading, unpacked, peaks, total, trainable, setup, tuple(assumed))
 
 
 def _merged(peaks: Sequence[Peak]) -> Iterator[Peak]:

@@ -50,3 +50,5 @@ class Events(NamedTuple):
     """The cache is emptied after loading,"""
     empties_steps: bool = False
     """and by the loop now and then between steps."""
+    restarts: bool = False
+    """What loading reserved is not counted with what steps do."""

@@ -134,6 +134,8 @@ class Heap:
         """All-gathers that are freed, but that the computation still uses."""
         self.reserved = self.peak = 0
         """What the driver has given, and the most of it."""
+        self.loading = 0
+        """The most of it while the model was loaded, where that is counted by itself."""
         self.slack = 0
         """What live blocks had beyond what was requested, when that was the most."""
 
@@ -150,7 +152,7 @@ class Heap:
         made.at = {address: copies[block] for address, block in self.at.items()}
         made.live = [copies[block] for block in self.live]
         made.waiting.extend(copies[block] for block in self.waiting)
-        made.reserved, made.peak, made.slack = self.reserved, self.peak, self.slack
+        made.reserved, made.peak, made.slack, made.loading = self.reserved, self.peak, self.slack, self.loading
         return made
 
     @property

@@ -15,6 +15,8 @@ class Part(NamedTuple):
 
     events: list[int]
     empties: bool = False
+    restarts: bool = False
+    """What was reserved until then is counted by itself."""
 
 
 def order_of(events: Events) -> tuple[Part, ...]:
@@ -24,7 +26,7 @@ def order_of(events: Events) -> tuple[Part, ...]:
     several, and comes before the last one of each step.
     """
     first, step, updates = events.first, events.step, events.updates
-    head = (Part(events.loading, events.empties), Part(events.buffers))
+    head = (Part(events.loading, events.empties, events.restarts), Part(events.buffers))
     once: tuple[Part, ...]
     if events.first_updates is not None:
         own = events.first_updates

@@ -7,7 +7,7 @@ The phases follow the loop of the frameworks: load, states, forward, loss, backw
 from __future__ import annotations
 
 from memlint.later import later
-from memlint.memory import attention, cache, compiled, loss, optimizer, timeline
+from memlint.memory import attention, cache, compiled, loading, loss, optimizer, timeline
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
@@ -65,6 +65,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         from memlint.memory.tuners.prompts import add_prompts  # few runs have them
 
         add_prompts(builder, architecture, layers)
+    loading.converted(ledger, setup, builder.parameters)
     trained = [p for p in builder.parameters if p.node is not None]
     units = units_of(m, setup, builder.parameters)
     if units is not None and setup.sharding.reshards_root and model.head is not None:

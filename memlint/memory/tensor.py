@@ -29,7 +29,9 @@ class Ledger:
     block. `segments` are `(first event, phase, layer)`; `layer` is the decoder layer the events belong to, or -1.
     """
 
-    __slots__ = ("component", "components", "empties", "empties_steps", "events", "lag", "prefix", "segments", "sizes", "streams")
+    __slots__ = (
+        "component", "components", "empties", "empties_steps", "events", "lag", "prefix", "restarts", "segments", "sizes", "streams",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.events: list[int] = []
@@ -40,6 +42,8 @@ class Ledger:
         self.prefix = ""
         self.empties = self.empties_steps = False
         """The framework empties the allocator's cache between loading and the first step, its loop between steps."""
+        self.restarts = False
+        """It resets the allocator's statistics there, too: the peaks that it tells are those of steps."""
         self.streams: dict[int, int] = {}
         """The stream of each block that is not the computation's."""
         self.lag = 0

@@ -286,6 +286,7 @@ class _Whole:
             lag=ledger.lag,
             empties=ledger.empties,
             empties_steps=ledger.empties_steps,
+            restarts=ledger.restarts,
         )
 
 

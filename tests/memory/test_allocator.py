@@ -111,7 +111,7 @@ class Plain:
 def plainly(events: Events, capacity: int | None, expandable: bool) -> Replay:
     """What the plain model reaches."""
     plain = Plain(events, capacity, expandable)
-    slack = 0
+    slack = loading = 0
     parts = order_of(events)
     for part in parts:
         top = len(part.events) - len(events.step) + events.top if part is parts[-1] else None
@@ -121,7 +121,9 @@ def plainly(events: Events, capacity: int | None, expandable: bool) -> Replay:
                 slack = plain.tails()
         if part.empties:
             plain.release()
-    return Replay(slack, plain.highest)
+        if part.restarts:
+            loading, plain.highest = plain.highest, plain.reserved
+    return Replay(slack, plain.highest, loading)
 
 
 @st.composite
@@ -159,6 +161,7 @@ def programs(draw: st.DrawFn) -> Events:
         lag=draw(st.integers(0, 2)),
         empties=draw(st.booleans()),
         empties_steps=draw(st.booleans()),
+        restarts=draw(st.booleans()),
     )
 
 
@@ -191,7 +194,8 @@ def test_a_capacity_suffices_where_it_does_for_the_plain_model(events: Events, s
 @settings(max_examples=100, deadline=None)
 @given(events=programs(), share=st.floats(0.5, 1))
 def test_the_smallest_capacity_suffices(events: Events, share: float) -> None:
-    reserved = Replays(events).unlimited().reserved
+    unlimited = Replays(events).unlimited()
+    reserved = max(unlimited.reserved, unlimited.loading)
     low = int(reserved * share)
     replays = Replays(events, low=low)
     smallest = replays.smallest_capacity(low, reserved)

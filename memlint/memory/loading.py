@@ -1,0 +1,60 @@
+"""What loading holds beyond what stays: it decides whether a run starts, not what its steps need."""
+
+from __future__ import annotations
+
+from memlint.memory.setup import Setup
+from memlint.memory.tensor import FP32, Ledger, Parameter, Storage
+from memlint.memory.versions import OWN_MODELS
+
+WHOLE = ("none", "ddp", "zero1", "zero2")
+"""Strategies with which each rank loads the model as one GPU does."""
+
+TABLES = ("embed_tokens", "lm_head")
+"""Parts of the names of what axolotl raises (067b021c8b `loaders/utils.py`, `get_linear_embedding_layers`)."""
+
+
+def converted(ledger: Ledger, setup: Setup, parameters: list[Parameter]) -> None:
+    """axolotl raises embedding and head to float32 for an adapter, lets `prepare_model_for_kbit_training` raise whatever is not packed,
+    lowers embedding and head again, and empties the cache (since October 2024; 067b021c8b `loaders/model.py`,
+    `_configure_embedding_dtypes`, `_apply_post_lora_load_setup`; `utils/bench.py` resets the statistics). Each is copied while its
+    original is still there. The adapter comes later, but is counted."""
+    if setup.stack.framework != "axolotl" or not setup.adapter or setup.sharding.strategy not in WHOLE:
+        return
+    outside = [p for p in parameters if p.layer < 0 and p.node is None and p.kind not in ("packed", "adapter", "norm")]
+    halves = [p for p in outside if p.numel and p.itemsize < FP32]
+    tables = [p for p in halves if any(name in p.name for name in TABLES)]
+    ledger.enter("load")
+    wide = []
+    for table in tables:
+        loaded = _as_loaded(ledger, table)
+        wide.append(Storage(ledger, table.numel * FP32, "weights"))
+        del loaded
+    for other in halves if setup.quantization else ():
+        if other not in tables:
+            loaded = _as_loaded(ledger, other)
+            other.storage.resize(other.numel * FP32)
+            ledger.events.append(other.storage.ident)
+            del loaded
+    wide.reverse()
+    for table in tables:
+        ledger.events.append(table.storage.ident)
+        wide.pop()
+    ledger.empties = ledger.restarts = True
+
+
+def _as_loaded(ledger: Ledger, parameter: Parameter) -> Storage:
+    """A block where the parameter's own was made, which is made later."""
+    block = Storage(ledger, parameter.storage.nbytes, "weights")
+    ledger.events[ledger.events.index(parameter.storage.ident)] = ledger.events.pop()
+    return block
+
+
+def unpacked(setup: Setup, weights: int) -> int:
+    """The most that loading so many weights may need where threads put them on the card in the dtype they have, faster than
+    bitsandbytes packs them: transformers 5.0 to 5.3 (`core_model_loading.py`, `convert_and_load_state_dict_in_model`;
+    huggingface/transformers#43032; 5.4 loads one after the other). 0 elsewhere."""
+    stack = setup.stack
+    packs = (
+        setup.quantization in ("bnb_4bit", "bnb_8bit") and stack.framework not in OWN_MODELS and setup.sharding.strategy in WHOLE
+    )
+    return weights * setup.weight_itemsize if packs and (5, 0) <= stack.transformers < (5, 4) else 0
