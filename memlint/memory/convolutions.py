@@ -9,7 +9,8 @@ from memlint.memory.tensor import FP32, INT64, Grads, Parameter, Storage, Tensor
 
 def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tensor:
     """`F.conv1d(x, weight, groups=channels)`: keeps x in any case; autocast casts both operands."""
-    x, w = autocast(m, x), autocast(m, weight)
+    w = autocast(m, weight)
+    x = autocast(m, x)
     out = m.new(numel, x.itemsize)
     need_x, need_w = x.node is not None, w.node is not None
     nx, nw, itemsize = x.numel, w.numel, x.itemsize
@@ -22,8 +23,9 @@ def depthwise_conv(m: Machine, x: Tensor, weight: Parameter, numel: int) -> Tens
 
 def convolution(m: Machine, x: Tensor, weight: Tensor, bias: Parameter | None, numel: int) -> Tensor:
     """`F.conv1d`/`conv2d`: keeps its input in any case; autocast casts all operands."""
-    x, w = autocast(m, x), autocast(m, weight)
     b = autocast(m, bias) if bias is not None else None
+    w = autocast(m, weight)
+    x = autocast(m, x)
     out = m.new(numel, max(x.itemsize, w.itemsize))
     need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None
     nx, nw, nb, itemsize = x.numel, w.numel, b.numel if b is not None else 0, x.itemsize

@@ -120,9 +120,9 @@ def unpacked(m: Machine, layer: Linear) -> Tensor:
 
 def product(m: Machine, x: Tensor, weight: Tensor, bias: Tensor | None, fin: int, fout: int) -> Tensor:
     """`F.linear`: keeps x if the weight is trained, and the weight (or autocast's copy) if x needs a gradient."""
-    x = ops.autocast(m, x)
-    w = ops.autocast(m, weight)
     b = ops.autocast(m, bias) if bias is not None else None
+    w = ops.autocast(m, weight)
+    x = ops.autocast(m, x)
     out = m.new(x.numel // fin * fout, max(x.itemsize, w.itemsize))
     m.product(out)
     need_x, need_w, need_b = x.node is not None, w.node is not None, b is not None and b.node is not None

@@ -28,7 +28,8 @@ def cast(m: Machine, x: Tensor, itemsize: int) -> Tensor:
 
 
 def autocast(m: Machine, x: Tensor) -> Tensor:
-    """The cast that autocast puts in front of an operation of its lower-precision list."""
+    """The cast that autocast puts in front of an operation of its lower-precision list. Where it casts several arguments, the last one
+    comes first (torch 2.13 `autocast_mode.h`, `WrapFunction_`, in the order in which gcc evaluates arguments)."""
     if not m.autocast or x.itemsize != FP32:
         return x
     if not isinstance(x, Parameter) or x.node is None or x.kind == "recomputed" or m.tape.traced is not None:
@@ -206,9 +207,9 @@ def layer_norm(m: Machine, x: Tensor, weight: Tensor | None, bias: Tensor | None
     plain = (weight, bias)
     call = (x,)  # the caller's reference to the input, whatever it is cast to
     if m.autocast:
-        x = cast(m, x, FP32)
-        weight = cast(m, weight, FP32) if weight is not None else None
         bias = cast(m, bias, FP32) if bias is not None else None
+        weight = cast(m, weight, FP32) if weight is not None else None
+        x = cast(m, x, FP32)
     rows = groups or x.numel // width
     out = m.new(x.numel, x.itemsize)
     mean, rstd = Storage(m.ledger, rows * FP32), Storage(m.ledger, rows * FP32)
@@ -257,7 +258,8 @@ def softmax(m: Machine, x: Tensor, itemsize: int) -> Tensor:
 
 def matmul(m: Machine, a: Tensor, b: Tensor, out_numel: int) -> Tensor:
     """`bmm`: keeps each operand for the other's gradient; operands are already contiguous (else call `copy` first)."""
-    a, b = autocast(m, a), autocast(m, b)
+    b = autocast(m, b)
+    a = autocast(m, a)
     out = m.new(out_numel, max(a.itemsize, b.itemsize))
     na, ia, nb, ib = a.numel, a.itemsize, b.numel, b.itemsize
     need_a, need_b = a.node is not None, b.node is not None

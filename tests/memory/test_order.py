@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from memlint.memory.events import Events
+from memlint.memory.linear import product
+from memlint.memory.machine import start
 from memlint.memory.order import order_of
+from memlint.memory.tensor import Storage, Tensor
 
 SIZES = [0, *([1 << 21] * 9)]
 STATE, OUTPUT, NEXT_OUTPUT, GRADIENT, WORK = 1, 2, 3, 4, 5
@@ -40,3 +43,14 @@ def test_gradients_that_are_zeroed_stay() -> None:
     """`zero_grad(set_to_none=False)`: the second step only adds to them."""
     first, step = [WORK, GRADIENT, -WORK], [WORK, -WORK]
     assert runs(step, updates=2, first=first) == [*first, WORK, -WORK, STATE, *step]
+
+
+def test_autocast_casts_the_last_argument_first() -> None:
+    """torch 2.13 traced: `F.linear(x, weight, bias)` in float32 under bfloat16 autocast makes casts of (7), (7, 3) and (5, 3), and (5, 7)."""
+    m = start(batch=1, sequence=5)
+    m.autocast = 2
+    x, weight, bias = (Tensor(Storage(m.ledger, 4 * size), size, 4) for size in (15, 21, 7))
+    begin = len(m.ledger.events)
+    out = product(m, x, weight, bias, 3, 7)
+    assert [m.ledger.sizes[event] for event in m.ledger.events[begin:] if event > 0] == [14, 42, 30, 70]
+    del out
