@@ -46,11 +46,12 @@ def test_gradients_that_are_zeroed_stay() -> None:
 
 
 def test_autocast_casts_the_last_argument_first() -> None:
-    """torch 2.13 traced: `F.linear(x, weight, bias)` in float32 under bfloat16 autocast makes casts of (7), (7, 3) and (5, 3), and (5, 7)."""
-    m = start(batch=1, sequence=5)
+    """torch 2.13 traced: `F.linear(x, weight, bias)` of float32 under bfloat16 autocast casts (512), (512, 256), (4, 256), and then makes
+    its result, (4, 512)."""
+    m = start(batch=1, sequence=4)
     m.autocast = 2
-    x, weight, bias = (Tensor(Storage(m.ledger, 4 * size), size, 4) for size in (15, 21, 7))
+    x, weight, bias = (Tensor(Storage(m.ledger, 4 * size), size, 4) for size in (4 * 256, 512 * 256, 512))
     begin = len(m.ledger.events)
-    out = product(m, x, weight, bias, 3, 7)
-    assert [m.ledger.sizes[event] for event in m.ledger.events[begin:] if event > 0] == [14, 42, 30, 70]
+    out = product(m, x, weight, bias, 256, 512)
+    assert [m.ledger.sizes[event] for event in m.ledger.events[begin:] if event > 0] == [1024, 262_144, 2048, 4096]
     del out
