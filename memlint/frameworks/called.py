@@ -10,7 +10,7 @@ from memlint.frameworks.configurations import (
     new_arguments,
 )
 from memlint.frameworks.installed import version_asked
-from memlint.frameworks.lengths import record_tokenization
+from memlint.frameworks.lengths import record_random, record_tokenization
 from memlint.frameworks.models import (
     MODEL,
     PEFT_CONFIGS,
@@ -92,6 +92,9 @@ class Calls(CommandLines):
         known = super().call(machine, name, call) or probe(machine, name, call) or version_asked(name, call, versions)
         if known is not None:
             return known
+        if name == "torch.randint" and machine.observing:
+            record_random(self.collected, call)
+            return None
         if root in {"subprocess", "os"} and name in jobs.SPAWNERS:
             self._start(machine, jobs.spawned(machine, call))
             return None

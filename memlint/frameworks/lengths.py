@@ -6,7 +6,7 @@ from memlint.facts import Fact, default, fixed
 from memlint.frameworks.native import plain
 from memlint.frameworks.state import Collected, Tokenization
 from memlint.read.pyeval.joins import distinct, merge
-from memlint.read.pyeval.values import Call, possible
+from memlint.read.pyeval.values import Array, Call, possible
 from memlint.source import Span
 from memlint.typed import Any
 
@@ -36,6 +36,13 @@ def record_block(collected: Collected, size: Fact, span: Span) -> None:
     if size.known and isinstance(size.value, int) and not isinstance(size.value, bool) and size.value >= 16:
         collected.tokenizations.append(Tokenization(size, span, True, False))
         collected.tokenizations.sort(key=lambda t: not t.padded)
+
+
+def record_random(collected: Collected, call: Call) -> None:
+    """Remember `torch.randint(0, vocabulary, (length,))` of a dataset that makes its samples up."""
+    size = call.kwargs.get("size") or next((fact for fact in reversed(call.args) if isinstance(fact.value, Array)), None)
+    if size is not None and isinstance(size.value, Array) and len(size.value.items) == 1 and _usable(size.value.items[0]):
+        record_block(collected, size.value.items[0], call.span)
 
 
 _TOKENS = frozenset({"input_ids", "ids", "token_ids", "full_ids", "all_ids", "full_input_ids", "tokens", "encoded", "inputs"})

@@ -264,7 +264,7 @@ class Frameworks(Calls):
 
     def interesting(self, text: str) -> bool:
         """See `Library.interesting`: tokenizer calls, cut samples and blocks of grouped texts are what counts there."""
-        return any(word in text for word in ("max_len", "max_seq", "cutoff", "block", "group"))
+        return any(word in text for word in ("max_len", "max_seq", "cutoff", "block", "group", "randint"))
 
     def fields(self, name: str) -> frozenset[str]:
         """See `Library.fields`."""

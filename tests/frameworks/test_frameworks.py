@@ -145,6 +145,17 @@ for batch in DataLoader(Chats([1], AutoTokenizer.from_pretrained("gpt2"), 640), 
 """,
         {"batch.sequence_length": 640, "batch.sequence_length_is_cap": True, "batch.micro_batch_size": 4},
     ),
+    "a dataset that makes its samples up": (
+        """
+class Random(torch.utils.data.Dataset):
+    def __init__(self, length):
+        self.length = length
+    def __getitem__(self, index):
+        return {"input_ids": torch.randint(0, 50257, (self.length,), generator=None)}
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments("o"), train_dataset=Random(length=768)).train()
+""",
+        {"batch.sequence_length": 768},
+    ),
     "what a script asks about the installed versions": (
         """
 import transformers
