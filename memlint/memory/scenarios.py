@@ -161,10 +161,18 @@ PACKAGES = {
 
 
 def _packages(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:
-    """Kernels of a model that are found when it is loaded: neither a script nor a configuration says so."""
+    """Kernels of a model that are found when it is loaded: neither a script nor a configuration says so.
+
+    axolotl packs samples for a gated delta rule with flash-linear-attention only (067b021c8b `monkeypatch/models/qwen3_next/modeling.py`,
+    `qwen3_5/modeling.py`: it raises without).
+    """
     name, kernels = PACKAGES.get(architecture.model_type), tuple(run.value("kernels") or ())
     own = run.value("parallel.strategy") == "megatron"  # which has layers of its own
-    return [[{}, {"kernels": [*kernels, name]}]] if name and name not in kernels and not own else []
+    if not name or name in kernels or own:
+        return []
+    installed = {"kernels": [*kernels, name]}
+    needed = name == "gated_delta" and run.value("framework.name") == "axolotl" and run.value("batch.packing") is True
+    return [[installed]] if needed else [[{}, installed]]
 
 
 def _lengths(run: TrainingRun, architecture: Architecture) -> list[list[dict[str, Any]]]:

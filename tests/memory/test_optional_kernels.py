@@ -49,7 +49,7 @@ def test_xielu_keeps_its_input() -> None:
 
 
 def estimated(**facts: object) -> Estimate:
-    """Apertus 8B with an adapter on all linears."""
+    """Apertus 8B, or what is stated, with an adapter on all linears."""
     run = {
         "model.id": "swiss-ai/Apertus-8B-Instruct-2509", "model.dtype": "bfloat16", "precision": "bf16-mixed",
         "adapter.method": "lora", "adapter.r": 8, "adapter.target_modules": "all-linear", "batch.micro_batch_size": 1,
@@ -66,3 +66,12 @@ def test_the_estimate_spans_a_run_with_and_without_them() -> None:
     assert either.allocated.low == installed.allocated.low < installed.allocated.high < either.allocated.high
     assert any("may be installed" in sentence for sentence in either.assumptions)
     assert not any("may be installed" in sentence for sentence in installed.assumptions)
+
+
+def test_axolotl_packs_no_samples_for_a_delta_rule_without_its_kernels() -> None:
+    """`raise RuntimeError("Packed sequences require fla.modules.convolution.causal_conv1d ...")`."""
+    run: dict[str, object] = {"model.id": "Qwen/Qwen3.5-4B", "framework.name": "axolotl"}
+    packed, padded = estimated(**run, **{"batch.packing": True}), estimated(**run, **{"batch.packing": False})
+    assert packed.allocated == estimated(**run, **{"batch.packing": True, "kernels": ["gated_delta"]}).allocated
+    assert any("may be installed" in sentence for sentence in padded.assumptions)
+    assert not any("may be installed" in sentence for sentence in packed.assumptions)
