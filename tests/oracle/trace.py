@@ -29,6 +29,7 @@ from .regime import Regime
 from .values import values
 
 os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # it compares counts of image tokens, which fake tensors do not have
+gc.freeze()  # what the libraries made stays: walking through it after every step took half of the time
 
 _HEADS = {
     "causal_lm": transformers.AutoModelForCausalLM,
