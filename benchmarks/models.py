@@ -37,7 +37,7 @@ EXACT, COUNTED, MILLISECONDS, MEBIBYTES = 0.95, 0.98, 5.0, 3.0
 HEADS = {
     "ForMaskedLM": "masked_lm", "ForCausalLM": "causal_lm", "LMHeadModel": "causal_lm", "ForImageClassification": "image_classification",
     "ForConditionalGeneration": "seq2seq_lm", "MTModel": "seq2seq_lm", "ForAudioClassification": "audio_classification",
-    "ForCTC": "ctc", "ForSemanticSegmentation": "semantic_segmentation",
+    "ForCTC": "ctc", "ForVideoClassification": "video_classification", "ForSemanticSegmentation": "semantic_segmentation",
     "ForSequenceClassification": "sequence_classification",
 }  # fmt: skip
 """What a class is trained for, by the end of its name; a backbone is trained under the first head that its type has."""

@@ -114,6 +114,9 @@ def describe(cls: Any, known: dict[str, dict[str, Any]]) -> dict[str, Any]:
             constant[key] = nested(value, known)
         elif rule := derived(key, [config for changed, config in made if changed != key], causes):
             rules[key] = rule
+    share = (first.get("rope_parameters") or {}).get("partial_rotary_factor")
+    if isinstance(share, (int, float)) and share != 1:
+        constant["partial_rotary_factor"] = share  # rotary settings have no other bearing on memory
     described = {"defaults": constant}
     if names := {k: v for k, v in cls.attribute_map.items() if k != v}:
         described["names"] = names

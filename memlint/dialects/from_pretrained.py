@@ -21,7 +21,8 @@ _OBJECTIVES = (
     ("ForTokenClassification", "token_classification"), ("ForQuestionAnswering", "question_answering"),
     ("ForMultipleChoice", "multiple_choice"), ("ForImageClassification", "image_classification"),
     ("ForSpeechSeq2Seq", "speech_seq2seq"), ("ForCTC", "ctc"), ("ForAudioClassification", "audio_classification"),
-    ("ForVision2Seq", "causal_lm"), ("ForImageTextToText", "causal_lm"), ("ForObjectDetection", "object_detection"),
+    ("ForVideoClassification", "video_classification"), ("ForVision2Seq", "causal_lm"),
+    ("ForImageTextToText", "causal_lm"), ("ForObjectDetection", "object_detection"),
     ("ForSemanticSegmentation", "semantic_segmentation"), ("LMHeadModel", "causal_lm"),
     ("ForPreTraining", "pretraining"), ("ForMaskedImageModeling", "masked_image_modeling"),
 )  # fmt: skip

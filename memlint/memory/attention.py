@@ -30,6 +30,8 @@ class Shape(NamedTuple):
     softcap: bool = False
     sinks: Parameter | None = None
     """A learned logit per head that joins the scores (GPT-OSS)."""
+    sinks_scale: bool = False
+    """It does so by scaling the result with what it leaves of the softmax (Granite SWA)."""
     broadcasts_kv: bool = False
     """One key head is left to broadcasting, which only the math path of SDPA takes (Falcon's multi-query attention)."""
     float32_scores: bool = False
@@ -235,6 +237,8 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
         weights = ops.add(m, weights, m.mask)
     elif bias is None and shape.causal:
         weights = ops.shift(m, weights)
+    if shape.sinks is not None and shape.sinks_scale:
+        return _scaled_by_sinks(m, weights, shape.sinks, q.itemsize, v, shape)
     only = [weights]  # so that the callee can let go of it
     del weights
     if shape.sinks is not None:
@@ -260,6 +264,29 @@ def _with_sinks(m: Machine, scored: list[Tensor], sinks: Parameter, v: Tensor, s
     dropped = m.weights = ops.dropout(m, ops.narrow(m, probabilities, shape.scores), shape.dropout)
     out = _product(m, dropped, ops.autocast(m, v), shape.out)
     return ops.copy(m, out)
+
+
+def _scaled_by_sinks(m: Machine, weights: Tensor, sinks: Parameter, itemsize: int, v: Tensor, shape: Shape) -> Tensor:
+    """Granite SWA: the mixed values times sigmoid(logsumexp(scores) - sink) in float32."""
+    rows, numel = shape.batch * shape.heads * shape.queries, weights.numel
+    wide = ops.cast(m, weights, FP32) if m.autocast else weights
+    sums = m.new(rows, wide.itemsize)
+    back = wide.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        difference, shares = m.new(numel, back), m.new(numel, back)  # `grad * (self - result).exp()`
+        grad = m.new(numel, back)
+        del difference, shares
+        return (grad,)
+
+    sums = m.tape.record(sums, (wide,), rule, (wide.storage, sums.storage))
+    del wide
+    share = ops.unary(m, ops.cast(m, ops.subtract(m, sums, sinks), FP32), keeps="output")
+    del sums
+    weights = ops.cast(m, ops.softmax(m, weights, FP32), itemsize)
+    weights = m.weights = ops.dropout(m, weights, shape.dropout)
+    out = _product(m, weights, ops.autocast(m, v), shape.out)
+    return ops.copy(m, ops.mul(m, out, ops.cast(m, share, out.itemsize)))
 
 
 def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:

@@ -215,7 +215,7 @@ class Builder:
         return leaf == name and (not path or path[-1] in BLOCK_PARTS.get(self.parent, ()) or path[-1] not in ALL_PARTS)
 
 
-WITHOUT_TASK = {"image_classification", "audio_classification"}
+WITHOUT_TASK = {"image_classification", "audio_classification", "video_classification"}
 """Objectives for which peft has no task type."""
 
 PAIRS = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "adalora", "mica", "loraplus"}

@@ -53,7 +53,7 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
         )
     if not setup.adapter and ("trainable.modules" in run.facts or "trainable.layers" in run.facts):
         found.append(Effect("a part of the model is frozen; the bounds are a trained head and all of it", (0.0, 0.0), (0.0, 0.0)))
-    lengthless = run.value("batch.sequence_length") is None and setup.objective != "image_classification"
+    lengthless = run.value("batch.sequence_length") is None and setup.objective not in ("image_classification", "video_classification")
     if run.value("batch.sequence_length_is_cap") or lengthless:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled and (setup.adapter or setup.quantization):

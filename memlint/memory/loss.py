@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 else:  # few runs have it
     (unsloth_loss,) = later("memlint.memory", "unsloth_loss")
 
-POOLED = {"sequence_classification", "reward", "image_classification", "audio_classification", "multiple_choice"}
+POOLED = {"sequence_classification", "reward", "image_classification", "audio_classification", "video_classification",
+          "multiple_choice"}  # fmt: skip
 """Objectives with one row of logits per sample."""
 
 

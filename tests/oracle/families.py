@@ -6,6 +6,8 @@ from .bases import LATENT, LLAMA, MOE
 from .family import VOCAB, Family
 from .image_families import IMAGES
 from .media_families import MEDIA
+from .relatives import RELATIVES
+from .sound_and_video import SOUND_AND_VIDEO
 from .text_families import TEXT
 from .vision_language_families import VISION_LANGUAGE
 
@@ -260,5 +262,7 @@ FAMILIES: tuple[Family, ...] = (
     *MEDIA,
     *VISION_LANGUAGE,
     *IMAGES,
+    *RELATIVES,
+    *SOUND_AND_VIDEO,
 )
 BY_NAME = {family.name: family for family in FAMILIES}

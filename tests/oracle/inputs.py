@@ -37,6 +37,9 @@ def _tokens(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
     given: Given = {"input_ids": ids, "labels": ids.clone()}
     if family.head == "causal_lm":
         given["use_cache"] = False
+    if family.model_type == "layoutlmv3":
+        given |= {"bbox": torch.zeros(batch, sequence, 4, dtype=torch.long)}
+        given |= {"pixel_values": _pixels({"image_size": family.config["input_size"]}, regime, batch)}
     if family.head == "sequence_classification":
         given["labels"] = torch.zeros(batch, dtype=torch.long)
     if regime.mask:
@@ -80,7 +83,9 @@ def _speech(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
 
 
 def _wave(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
-    """A sound that the convolutions turn into `sequence` frames."""
+    """A sound that the convolutions turn into `sequence` frames, or its spectrogram."""
+    if "conv_kernel" not in family.config:
+        return _spectrogram(family, regime, batch, sequence)
     samples = sequence
     for kernel, stride in reversed(list(zip(family.config["conv_kernel"], family.config["conv_stride"], strict=True))):
         samples = (samples - 1) * stride + kernel
@@ -93,12 +98,30 @@ def _wave(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
     return given
 
 
+def _spectrogram(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    """A spectrogram of full length (AST), or of as many frames as there are tokens (Wav2Vec2-BERT)."""
+    frames = family.config.get("max_length", sequence)
+    bins = family.config.get("num_mel_bins") or family.config["feature_projection_input_dim"]
+    features = torch.zeros(batch, frames, bins, dtype=getattr(torch, regime.weights))
+    name = "input_values" if "max_length" in family.config else "input_features"
+    given: Given = {name: features, "labels": torch.zeros(batch, dtype=torch.long)}
+    if regime.mask:
+        given["attention_mask"] = torch.ones(batch, frames, dtype=torch.long)
+    return given
+
+
+def _video(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    pixels = _pixels(family.config, regime, batch * family.config["num_frames"])
+    pixels = pixels.view(batch, family.config["num_frames"], *pixels.shape[1:])
+    return {"pixel_values": pixels, "labels": torch.zeros(batch, dtype=torch.long)}
+
+
 def _images_in_text(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
     """One image in each sample of text."""
     given = _tokens(family, regime, batch, sequence)
     given["use_cache"] = False
     vision = family.config["vision_config"]
-    if family.model_type.startswith("qwen"):
+    if "spatial_merge_size" in vision:
         return {**given, **_patches(vision, regime, batch, sequence, family.image_size)}
     if family.model_type == "gemma3":
         given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
@@ -114,7 +137,7 @@ def _images_in_text(family: Family, regime: Regime, batch: int, sequence: int) -
     return {**given, "pixel_values": pixels}
 
 
-TILES = {"llava_next": 3, "llava_onevision": 3, "idefics3": 3, "smolvlm": 3}
+TILES = {"llava_next": 3, "llava_onevision": 3, "idefics3": 3, "smolvlm": 3, "idefics2": 1}
 """Pieces of an image that go through the tower: the whole and, with the grid of the configs here, two halves."""
 
 SIZED = {"llava_next", "llava_onevision", "mistral3"}
@@ -159,6 +182,9 @@ class _Grid:
     def __init__(self, images: int, tokens: int) -> None:
         self.images, self.tokens = images, tokens
 
+    def __getitem__(self, places: Any) -> torch.Tensor:
+        return torch.zeros_like(places[0])  # the side of each patch's image (GLM-4V)
+
     def prod(self, dim: int) -> _Bounds:
         return _Counts([self.tokens] * self.images)
 
@@ -174,5 +200,6 @@ HEADS: dict[str, Callable[[Family, Regime, int, int], Given]] = {
     "contrastive": _pair,
     "speech_seq2seq": _speech,
     "audio_classification": _wave,
+    "video_classification": _video,
     "image_text_to_text": _images_in_text,
 }

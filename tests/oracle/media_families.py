@@ -29,7 +29,7 @@ _WHISPER = {
     "eos_token_id": 2,
     "decoder_start_token_id": 2,
 }
-_WAVE = dict(
+WAVE = dict(
     _SIZES,
     vocab_size=32,
     conv_dim=[48, 48, 48],
@@ -78,8 +78,8 @@ _FAMILIES = (
         without=_NO_MASK,
     ),
     Family("whisper", "speech_seq2seq", _WHISPER, depth=("encoder_layers", "decoder_layers"), without=_NO_MASK),
-    Family("wav2vec2", "audio_classification", _WAVE),
-    Family("hubert", "audio_classification", _WAVE),
+    Family("wav2vec2", "audio_classification", WAVE),
+    Family("hubert", "audio_classification", WAVE),
     Family(
         "llava",
         "image_text_to_text",

@@ -21,13 +21,10 @@ import torch
 
 from .families import FAMILIES
 from .family import BATCH, SEQUENCE, Family
-from .image_families import IMAGES
 from .inputs import TILES, inputs
-from .media_families import MEDIA
 from .recorded import FIELDS, TRACES
 from .regime import Regime
 from .trace import Step, step
-from .vision_language_families import VISION_LANGUAGE
 
 DEPTHS = (2, 3)
 
@@ -90,7 +87,7 @@ def trace_family(family: Family) -> dict[str, Any]:
         "config": dict(family.config),
         "depth": list(family.depth),
         **({"frozen": family.frozen} if family.frozen else {}),
-        **({"media": media(family)} if family in (*MEDIA, *VISION_LANGUAGE, *IMAGES) else {}),
+        **({"media": elements} if (elements := media(family)) else {}),
         **({"tiles": TILES[family.model_type]} if family.model_type in TILES else {}),
         **({"image_size": family.image_size} if family.image_size else {}),
         **({"lists": {str(n): family.layer_list(n) for n in DEPTHS}} if family.layer_list else {}),

@@ -41,6 +41,7 @@ _HEADS = {
     "semantic_segmentation": transformers.AutoModelForSemanticSegmentation,
     "speech_seq2seq": transformers.AutoModelForSpeechSeq2Seq,
     "audio_classification": transformers.AutoModelForAudioClassification,
+    "video_classification": transformers.AutoModelForVideoClassification,
     "image_text_to_text": transformers.AutoModelForImageTextToText,
     "contrastive": transformers.AutoModel,
 }

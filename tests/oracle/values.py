@@ -64,6 +64,7 @@ def values(family: Family, batch: int = BATCH) -> Iterator[None]:
     with (
         patch.object(FakeTensor, "tolist", lambda numbers: [family.reads] * len(numbers)),
         patch.object(masking_utils, "_ignore_bidirectional_mask_sdpa", ignores),
+        patch.object(torch.distributions.Distribution, "_validate_args", False),
         patch.object(modeling_pixtral, "generate_block_attention_mask", _blocks),
         patch.object(modeling_qwen3_vl, "get_vision_interpolation_indices_and_weights", interpolation),
         _Picks(family.image_tokens),

@@ -21,7 +21,8 @@ TYPES = {
         "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text granite olmo olmo2 olmo3 phi3 cohere cohere2 smollm3 "
         "starcoder2 stablelm internlm2 internlm exaone exaone4 baichuan qwen yi apertus arcee ministral ministral3 "
         "seed_oss helium nemotron glm glm4 chatglm hunyuan_v1_dense ernie4_5 smollm llada falcon3 minicpm "
-        "stablelm_epoch internlm3 orion mimo qwen2_vl_text qwen2_5_vl_text qwen3_vl_text"
+        "stablelm_epoch internlm3 orion mimo qwen2_vl_text qwen2_5_vl_text qwen3_vl_text vaultgemma granite_swa "
+        "persimmon jais2"
     ),
     "gemma4": "gemma4_text gemma4_unified_text",
     "vision_language": (
@@ -31,7 +32,7 @@ TYPES = {
     "gpt": "gpt2 gpt_neo gptj gpt_neox phi opt bloom falcon mpt gpt_bigcode codegen biogpt xglm stablelm_alpha",
     "moe": (
         "mixtral qwen2_moe qwen3_moe olmoe granitemoe deepseek_v2 deepseek_v3 glm4_moe kimi_k2 glm4_moe_lite minimax_m2 "
-        "qwen3_next qwen3_5_moe_text phimoe gpt_oss qwen3_vl_moe_text deepseek_v32 glm_moe_dsa mistral4 deepseek"
+        "qwen3_next qwen3_5_moe_text phimoe gpt_oss qwen3_vl_moe_text deepseek_v32 glm_moe_dsa mistral4 deepseek flex_olmo"
     ),
     "qwen3_5": "qwen3_5_text",
     "dbrx": "dbrx",
@@ -42,14 +43,14 @@ TYPES = {
     "mmdit": "flux_transformer sd3_transformer",
     "dit": "flux2_transformer cogvideox_transformer3d",
     "unet": "unet_2d_condition",
-    "image_classification": "vit deit dinov2 beit",
+    "image_classification": "audio-spectrogram-transformer videomae vit deit dinov2 beit",
     "swin": "swin",
     "swinv2": "swinv2",
     "convnet": "resnet convnext convnextv2",
     "efficientnet": "efficientnet",
     "segformer": "segformer",
     "dual_encoder": "clip siglip",
-    "speech": "wav2vec2 hubert",
+    "speech": "wav2vec2 hubert wavlm",
     "t5": "t5 mt5 umt5",
     "encoder_decoder": "bart mbart pegasus m2m_100 marian whisper",
     "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie nomic_bert layoutlm",

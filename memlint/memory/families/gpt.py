@@ -12,7 +12,7 @@ from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
-from memlint.memory.families.llama import LANGUAGE
+from memlint.memory.families.llama import LANGUAGE, rotated_share
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
@@ -166,10 +166,8 @@ def _rotated(a: Architecture, style: Style, head_dim: int) -> float:
         return 0.0
     if style.rotary == "all":
         return 0.0 if a.config.get("alibi") else 1.0
-    value = a.config.get(style.rotary)
-    if value is None:
-        rope = a.config.get("rope_parameters") or {}
-        value = rope.get("partial_rotary_factor", 1.0)
+    value = a.config.get(style.rotary) if style.rotary != "partial_rotary_factor" else None
+    value = rotated_share(a) if value is None else value
     return float(value) / head_dim if float(value) > 1 else float(value)
 
 

@@ -1,4 +1,4 @@
-"""Image classifiers: a vision transformer and a linear on what it says of each image (transformers 5.24)."""
+"""Classifiers of images, videos and spectrograms: a vision transformer and a linear on what it says of each (transformers 5.24)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from memlint.memory.machine import Machine
 from memlint.memory.tensor import Tensor
 from memlint.models.architecture import Architecture
 
-READS = {"clip": "patches", "siglip": "all", "dinov2": "both", "dinov2_with_registers": "both", "beit": "patches"}
-"""What the classifier reads: the mean of the patches, of all positions, or both the first token and the mean; else the first token."""
+READS = {"clip": "patches", "siglip": "all", "dinov2": "both", "dinov2_with_registers": "both", "beit": "patches",
+         "audio-spectrogram-transformer": "two", "videomae": "all"}  # fmt: skip
+"""What the classifier reads: the mean of the first two positions, of the patches, of all positions, or both the first token and the mean;
+else the first token."""
 
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
@@ -26,7 +28,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     tower = tower_of(b, config, str(config.get("model_type")), b.setup.media.image_size, layers, with_layers=True)
     b.enter_layer(-1)
     width, labels = tower.hidden, b.setup.num_labels
-    after = norm_of(b, STYLES["beit"], "layernorm", width) if config.get("use_mean_pooling") else None
+    after = norm_of(b, STYLES["beit"], "layernorm", width) if config.get("use_mean_pooling") or reads == "two" else None
     classifier = b.linear("classifier", 2 * width if reads == "both" else width, labels, bias=True)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
@@ -35,11 +37,16 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         x = tower.finish(m, x)
-        m.named.append(tower.pooled(m, x))  # of no use here, but the tower's output holds it
+        if reads == "two":
+            pooled[:] = [_of_two(m, x, m.batch * width)]
+        m.named.append(pooled[0] if pooled else tower.pooled(m, x))  # the tower's output holds it, of use or not
         return x
 
     def classify(m: Machine, x: Tensor) -> Tensor:
         few = m.batch * width
+        if reads == "two":
+            assert after is not None
+            return apply(m, classifier, after(m, pooled.pop()))
         first = ops.narrow(m, x, few) if reads in ("first", "both") else None
         patches = ops.narrow(m, x, x.numel - few) if reads in ("patches", "both") else x
         mean = ops.mean_last(m, patches, patches.numel // few) if reads != "first" else None
@@ -49,4 +56,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         read = tuple(t for t in (first, mean) if t is not None)
         return apply(m, classifier, ops.concat(m, read) if len(read) > 1 else read[0])
 
+    pooled: list[Tensor] = []
     return Model([Stage(embed, tower.blocks, finish)], classify, None, width, labels, causal=False, reads_all=True)
+
+
+def _of_two(m: Machine, x: Tensor, few: int) -> Tensor:
+    """`(x[:, 0] + x[:, 1]) / 2`."""
+    return ops.scale(m, ops.add(m, ops.narrow(m, x, few), ops.narrow(m, x, few)))

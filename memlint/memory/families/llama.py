@@ -143,9 +143,14 @@ def rotary_of(a: Architecture) -> Rotary:
     head_dim = (a.hidden_size or 0) // (a.heads or 1)
     if a.model_type != "stablelm":  # it has no such key
         head_dim = a.head_dim or head_dim
+    return Rotary(head_dim, int(head_dim * rotated_share(a)))
+
+
+def rotated_share(a: Architecture) -> float:
+    """The part of each head that is rotated."""
     parameters = a.config.get("rope_parameters")
     nested = parameters.get("partial_rotary_factor") if isinstance(parameters, Mapping) else None
-    return Rotary(head_dim, int(head_dim * float(a.config.get("partial_rotary_factor") or nested or 1.0)))
+    return float(nested or a.config.get("partial_rotary_factor") or 1.0)
 
 
 LANGUAGE = {"causal_lm", "masked_lm", "seq2seq_lm", "dpo", "kto", "orpo", "cpo", "grpo", "ppo", "rloo", "gkd", "speech_seq2seq",
@@ -278,11 +283,11 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
     sliding = is_windowed(a, index)
     sinks = b.vector("sinks", heads, "sink") if style.sinks else None
     norms: tuple[Norm, Norm] | None = None
-    if style.qk_norm and a.config.get("use_qk_norm", True) is not False:
+    if style.qk_norm and a.config.get("use_qk_norm", a.config.get("qk_layernorm", True)) is not False:
         wide = style.qk_norm == "full"
         norms = (
-            norm_of(b, style, "q_norm", q_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
-            norm_of(b, style, "k_norm", kv_width if wide else head_dim, "rms" if style.norm == "layer" else ""),
+            norm_of(b, style, "q_norm", q_width if wide else head_dim),
+            norm_of(b, style, "k_norm", kv_width if wide else head_dim),
         )
 
     elif a.config.get("use_qk_norm"):  # Cohere: statistics per head, a weight for every element
@@ -302,7 +307,14 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
     def attention(m: Machine, x: Tensor) -> Tensor:
         if fused is not None:
             rows = x.numel // hidden
-            q, k, v = ops.split(m, apply(m, fused, x), (rows * q_width, rows * kv_width, rows * kv_width))
+            together = apply(m, fused, x)
+            if style.splits_heads:
+                q, k, v = (ops.narrow(m, together, rows * width) for width in (q_width, kv_width, kv_width))
+            else:
+                q, k, v = ops.split(m, together, (rows * q_width, rows * kv_width, rows * kv_width))
+            del together
+            if norms is not None:
+                q, k = norms[0](m, q), norms[1](m, k)
         elif fuses(m, *singles):
             q, k, v = fused_projections(m, x, singles)
             if norms is not None:
@@ -328,6 +340,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
             dropout,
             softcap=softcap,
             sinks=sinks,
+            sinks_scale=style.sinks == "scale",
             head_major=style.rope_concatenates or rotary.share < 1.0,
         )
         kept = m.mask

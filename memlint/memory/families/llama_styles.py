@@ -16,6 +16,8 @@ class Style(NamedTuple):
     post_norms: bool = False
     qk_norm: str = ""
     """"" or head (per head_dim) or full (over all heads at once)."""
+    splits_heads: bool = False
+    """The fused projection holds query, key and value of each head side by side, which are picked one by one (Persimmon)."""
     parallel: bool = False
     """Attention and MLP read the same normalised input (Cohere)."""
     fused_qkv: bool = False
@@ -39,8 +41,8 @@ class Style(NamedTuple):
     spare_rows: int = 0
     """Rows of the embedding behind the vocabulary."""
     softcap: bool = False
-    sinks: bool = False
-    """A learned logit per head that takes part in the softmax (GPT-OSS)."""
+    sinks: str = ""
+    """A learned logit per head that takes part in the softmax: a column of scores (GPT-OSS), or a scale of the result (Granite SWA)."""
     qkv_bias: bool | None = None
     """None: from the config's `attention_bias`."""
     out_bias: bool | None = None
@@ -61,9 +63,11 @@ STYLES = {
     "qwen3": Style(qk_norm="head"),
     "gemma": Style(norm="gemma", scaled_table=True),
     "gemma2": Style(norm="gemma", scaled_table=True, post_norms=True, softcap=True),
+    "vaultgemma": Style(norm="gemma", scaled_table=True, softcap=True),
     "gemma3_text": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
     "gemma3": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
     "granite": Style(scales_embedding=True, scales_residual=True, scales_logits=True),
+    "granite_swa": Style(scales_embedding=True, scales_residual=True, scales_logits=True, sinks="scale"),
     "olmo": Style(norm="bare"),
     "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
     "olmo3": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
@@ -84,6 +88,11 @@ STYLES = {
                   names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
     "chatglm": Style(fused_qkv=True, fused_gate_up=True, qkv_bias=True, out_bias=False,
                      names=("query_key_value", "", "", "dense", "dense_h_to_4h", "", "dense_4h_to_h")),
+    "persimmon": Style(norm="layer", norm_bias=True, gated=False, fused_qkv=True, splits_heads=True, qk_norm="head",
+                       qkv_bias=True, out_bias=True, mlp_bias=True,
+                       names=("query_key_value", "", "", "dense", "", "dense_h_to_4h", "dense_4h_to_h")),
+    "jais2": Style(norm="layer", norm_bias=True, gated=False,
+                   names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
     "orion": Style(norm="layer", norm_bias=True),
     "mimo": Style(qkv_bias=True, out_bias=False),
     "seed_oss": Style(out_bias=False),

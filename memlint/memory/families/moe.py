@@ -14,7 +14,7 @@ from memlint.memory.build import Builder
 from memlint.memory.families import mla, parts
 from memlint.memory.families.linear_attention import hybrid_attention
 from memlint.memory.families.llama import MakeAttention, Part, attention_of, decoder, mlp_of
-from memlint.memory.families.llama_styles import Style
+from memlint.memory.families.llama_styles import STYLES, Style
 from memlint.memory.families.model import Model
 from memlint.memory.linear import Linear, Stack, apply, stacked
 from memlint.memory.machine import Machine
@@ -55,6 +55,7 @@ SPARSE = {
     "qwen3_moe": Sparse(style=Style(qk_norm="head")),
     "qwen3_vl_moe_text": Sparse(adapted=False, normalises=True, style=Style(qk_norm="head")),
     "olmoe": Sparse(style=Style(qk_norm="full")),
+    "flex_olmo": Sparse(style=STYLES["olmo2"]),
     "granitemoe": Sparse("late_softmax", adapted=False, style=Style(scales_embedding=True, scales_residual=True, scales_logits=True)),
     "deepseek": Sparse(normalises=False, shared="plain", adapted=False),
     "deepseek_v2": Sparse("deepseek_v2", True, False, "plain", attention=mla.latent_attention),
@@ -71,7 +72,7 @@ SPARSE = {
                      style=Style(norm="layer", norm_bias=True)),
     "qwen3_next": Sparse(shared="gated", style=Style(norm="gemma"), attention=hybrid_attention),
     "qwen3_5_moe_text": Sparse(shared="gated", normalises=True, adapted=False, style=Style(norm="gemma"), attention=hybrid_attention),
-    "gpt_oss": Sparse("gpt_oss", router_bias=True, clamps=True, adapted=False, style=Style(norm="rms_promoted", sinks=True)),
+    "gpt_oss": Sparse("gpt_oss", router_bias=True, clamps=True, adapted=False, style=Style(norm="rms_promoted", sinks="column")),
 }  # fmt: skip
 
 

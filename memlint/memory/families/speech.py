@@ -12,7 +12,7 @@ from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend, in_dtype_of
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed
-from memlint.memory.families import parts
+from memlint.memory.families import parts, wavlm
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision import Norm
 from memlint.memory.linear import apply
@@ -57,7 +57,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         if a.model_type == "hubert":
             local.append(x)
         x = first(m, x)
-        if a.model_type == "wav2vec2":
+        if a.model_type != "hubert":
             m.named.append(x)  # its output holds what was normalised as well, `extract_features`
         x = apply(m, project, x)
         x = ops.dropout(m, x, between)
@@ -66,6 +66,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
             local.append(m.new(x.numel, BYTE))  # what is not padded
             x = m.tape.record(Tensor(x.storage, x.numel, x.itemsize), (x,), _zeroed(m, x), (padded.storage,))
             del padded
+        if a.model_type == "wavlm" and m.mask is not None:
+            m.mask = m.new(m.tokens, BYTE)  # one number for each frame is all that its attention is given
         in_dtype_of(m, x)
         placed = positions(m, x)
         local.extend((x, placed))
@@ -79,6 +81,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         x = norm(m, x) if stable else x
+        if b.setup.checkpointing == "none":
+            m.shared = []
         local.clear()
         return x
 
@@ -151,8 +155,10 @@ def _block(b: Builder, a: Architecture, index: int, stable: bool) -> Block:
     inner = a.intermediate_size or 4 * hidden
     attention_drop, dropout = float(config.get("attention_dropout") or 0.0), float(config.get("hidden_dropout") or 0.0)
     inner_dropout, act = float(config.get("activation_dropout") or 0.0), a.activation or "gelu"
+    own = wavlm.attention_of(b, a, index) if a.model_type == "wavlm" else None
     b.parent = "attn"
-    k, v, q, out = (b.linear(name, hidden, hidden, bias=True) for name in ("k_proj", "v_proj", "q_proj", "out_proj"))
+    names = ("k_proj", "v_proj", "q_proj", "out_proj") if own is None else ()
+    projections = [b.linear(name, hidden, hidden, bias=True) for name in names]
     norm = _norm(b, "layer_norm", hidden)
     b.parent = "mlp"
     up, down = b.linear("intermediate_dense", hidden, inner, bias=True), b.linear("output_dense", inner, hidden, bias=True)
@@ -163,6 +169,7 @@ def _block(b: Builder, a: Architecture, index: int, stable: bool) -> Block:
         shape = Shape(
             m.batch, m.sequence, m.sequence, heads, heads, size, size, attention_drop, causal=False, float32_softmax=False
         )
+        k, v, q, out = projections
         query, key, value = (apply(m, projection, x) for projection in (q, k, v))
         mixed = attend(m, query, key, value, shape)
         return apply(m, out, mixed)
@@ -178,7 +185,7 @@ def _block(b: Builder, a: Architecture, index: int, stable: bool) -> Block:
         residual = x
         if stable:
             x = norm(m, x)
-        x = attention(m, x)
+        x = attention(m, x) if own is None else own(m, x)
         x = ops.dropout(m, x, dropout)
         x = ops.add(m, residual, x)
         if stable:

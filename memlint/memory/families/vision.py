@@ -11,6 +11,7 @@ from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
+from memlint.memory.families.grid import grid_of, side_of
 from memlint.memory.families.model import Block
 from memlint.memory.families.pooling import pooling_head
 from memlint.memory.linear import apply
@@ -35,7 +36,8 @@ class Style(NamedTuple):
     mlp_bias: bool = True
     patch_bias: bool = True
     positions: str = "learned"
-    """learned (a parameter), table (an embedding), each (an embedding, looked up for each image), rotary, taps (an embedding read
+    """learned (a parameter), fixed (numbers that each step brings to the device), table (an embedding),
+    each (an embedding, looked up for each image), rotary, taps (an embedding read
     at four places for each patch, and rotary)."""
     scales: bool = False
     """Each branch is multiplied by a learned vector (LayerScale)."""
@@ -51,6 +53,8 @@ class Style(NamedTuple):
     mask_token: bool = False
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax."""
+    names_attention: bool = False
+    """The block is the older one of two modules behind each other, with names that hold the attention's input and result to its end."""
     separate: bool = False
     """All patches stand in one row; each image (or window) attends in a call of its own, and the results are joined."""
     named_input: bool = True
@@ -66,6 +70,8 @@ _QWEN = Style(
 STYLES = {
     "vit": Style(),
     "deit": Style(tokens=2),
+    "audio-spectrogram-transformer": Style(tokens=2),
+    "videomae": Style(tokens=0, key_bias=False, positions="fixed", float32_softmax=False, names_attention=True),
     "dinov2": Style(scales=True, mask_token=True, float32_softmax=False),
     "beit": Style(scales_left=True, scales=True, key_bias=False),
     "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
@@ -152,35 +158,28 @@ def described_tower(b: Builder, config: Mapping[str, Any]) -> None:
     b.frozen = False
 
 
-def _side(config: Mapping[str, Any], key: str, otherwise: int) -> int:
-    """A size that is given once or per dimension."""
-    value = config.get(key) or otherwise
-    return int(value[0] if isinstance(value, (list, tuple)) else value)
-
-
 def tower_of(
     b: Builder, config: Mapping[str, Any], kind: str, image_size: int, layers: int = 0, with_layers: bool = False
 ) -> Tower:
     """Build the tower of a vision configuration; its blocks belong to no layer of the text model unless `with_layers`."""
     style = STYLES[kind]
     hidden = int(config.get("embed_dim" if kind == "qwen2_vl" else "hidden_size") or config.get("embed_dim") or 768)
-    patch = _side(config, "patch_size", 16)
-    own_size = _side(config, "image_size", 224)
-    side = image_size or own_size
-    channels = int(config.get("num_channels") or config.get("in_channels") or 3)
-    patches = (side // patch) ** 2 + style.tokens
+    patch = side_of(config, "patch_size", 16)
+    own_size = side_of(config, "image_size", 224)
+    own, seen_grid = (grid_of(config, side, style.frames) for side in (own_size, image_size or own_size))
+    patches = seen_grid.patches + style.tokens
     depth = layers or int(config.get("depth") or config.get("num_hidden_layers") or 12)
-    pixels = channels * style.frames * patch * patch
     tokens = [b.parameter(name, "token", (hidden,)) for name in ("cls_token", "distillation_token")[: style.tokens]]
     if style.mask_token and config.get("use_mask_token", True):
         b.parameter("mask_token", "token", (hidden,))
     if kind == "internvl_vision" and config.get("use_mask_token"):
         b.parameter("mask_token", "token", (hidden,))
-    weight = b.parameter("patch_embedding", "conv", (hidden, pixels))
+    weight = b.parameter("patch_embedding", "conv", (hidden, own.patch))
     bias = b.vector("patch_embedding.bias", hidden) if style.patch_bias else None
-    grid = int(config.get("num_position_embeddings") or (own_size // patch) ** 2 + style.tokens)
+    grid = int(config.get("num_position_embeddings") or own.patches + style.tokens)
     absolute = config.get("use_absolute_position_embeddings", kind != "beit")
-    places = b.parameter("position_embedding", "embedding", (grid, hidden)) if style.positions != "rotary" and absolute else None
+    learned = style.positions not in ("rotary", "fixed") and absolute
+    places = b.parameter("position_embedding", "embedding", (grid, hidden)) if learned else None
     before = norm_of(b, style, "pre_layrnorm", hidden) if style.norm_before else None
     tower = Tower(hidden, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
     if config.get("window_size") and config.get("fullatt_block_indexes"):
@@ -200,7 +199,7 @@ def tower_of(
     def embed(m: Machine) -> Tensor:
         count = tower.images * (tower.patches - style.tokens)
         # The batch keeps the images as long as the step lasts.
-        tower.pixels = m.new(tower.images * channels * style.frames * side * side, b.setup.weight_itemsize)
+        tower.pixels = m.new(tower.images * seen_grid.whole, b.setup.weight_itemsize)
         seen = ops.copy(m, tower.pixels) if tower.gathers else tower.pixels
         x = convolutions.convolution(m, seen, weight, bias, count * hidden)
         tower.gathered = seen
@@ -219,6 +218,8 @@ def tower_of(
             del taps, weights, read
         elif places is not None:
             x = ops.add(m, x, places)
+        elif style.positions == "fixed":
+            x = ops.add(m, x, m.new(tower.patches * hidden, x.itemsize))
         if style.positions in ("rotary", "taps"):
             size = tower.rows * hidden // heads
             tower.tables[:] = [(m.new(size, FP32), m.new(size, FP32))]
@@ -334,15 +335,22 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower, 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
         if len(mlp) == 2:
             return parts.gated_mlp(m, x, mlp[0], mlp[1], down, act)
-        return parts.mlp(m, x, mlp[0], down, act)
+        if not style.names_attention:
+            return parts.mlp(m, x, mlp[0], down, act)
+        states = apply(m, mlp[0], x)
+        states = parts.activation(m, states, act)
+        del x  # two modules, not one
+        return apply(m, down, states)
 
     def scaled(m: Machine, x: Tensor, by: Tensor) -> Tensor:
         return ops.mul(m, by, x) if style.scales_left else ops.mul(m, x, by)
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         residual = x
-        x = attention(m, first(m, x))
-        x = ops.dropout(m, x, dropout)
+        normed = first(m, x)
+        x = ops.dropout(m, attention(m, normed), dropout)
+        named = (normed, x) if style.names_attention else ()
+        del normed
         if scales:
             x = scaled(m, x, scales[0])
         if gates:
@@ -354,14 +362,16 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower, 
             x = scaled(m, x, scales[1])
         if gates:
             x = ops.mul(m, ops.unary(m, gates[1], keeps="output"), x)
-        return ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
+        x = ops.add(m, ops.drop_path(m, x, path, tower.images), residual)
+        del named
+        return x
 
     return block
 
 
 def _relative_bias(b: Builder, config: Mapping[str, Any], heads: int, tower: Tower) -> Callable[[Machine], Tensor]:
     """BEiT: what a table holds for the distance of two patches, per head; it takes the mask's place."""
-    grid = _side(config, "image_size", 224) // _side(config, "patch_size", 16)
+    grid = side_of(config, "image_size", 224) // side_of(config, "patch_size", 16)
     rows = (2 * grid - 1) ** 2 + 3
     table = b.parameter("relative_position_bias_table", "embedding", (rows, heads))
 

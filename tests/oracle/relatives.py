@@ -1,0 +1,22 @@
+"""Tiny configs of types that stand on another type's page, with a difference that is theirs."""
+
+from __future__ import annotations
+
+from .bases import LLAMA, MOE
+from .family import Family
+
+_WIDE = dict(LLAMA, head_dim=24)
+_EAGER = frozenset({"sdpa"})
+
+
+def _windows(layers: int) -> dict[str, list[str]]:
+    return {"layer_types": ["full_attention"] + ["sliding_attention"] * (layers - 1)}
+
+
+RELATIVES: tuple[Family, ...] = (
+    Family("jais2", config=LLAMA),
+    Family("vaultgemma", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), without=_EAGER),
+    Family("flex_olmo", config=dict(LLAMA, num_experts=4, num_experts_per_tok=2), without=MOE),
+    Family("granite_swa", config=dict(LLAMA, sliding_window=64), layer_list=_windows, without=_EAGER),
+    Family("persimmon", config=dict(LLAMA, num_key_value_heads=4)),
+)

@@ -1,0 +1,26 @@
+"""Tiny configs of models of sound and of videos."""
+
+from __future__ import annotations
+
+from .family import Family
+from .media_families import WAVE
+
+_NO_MASK = frozenset({"mask"})
+_EAGER = frozenset({"sdpa"})
+_SIZES = {"hidden_size": 64, "intermediate_size": 176, "num_attention_heads": 4}
+
+SOUND_AND_VIDEO: tuple[Family, ...] = (
+    Family("wavlm", "audio_classification", dict(WAVE, num_buckets=40), without=_EAGER | {"checkpointing"}),
+    Family(
+        "audio-spectrogram-transformer",
+        "audio_classification",
+        dict(_SIZES, num_mel_bins=48, max_length=176, num_labels=10),
+        without=_NO_MASK,
+    ),
+    Family(
+        "videomae",
+        "video_classification",
+        dict(_SIZES, image_size=96, num_frames=4, num_labels=10),
+        without=_NO_MASK,
+    ),
+)
