@@ -29,6 +29,13 @@ def posix(path: str) -> str:
     return "/" * path.startswith("/") + "/".join(parts) or "."
 
 
+def folder_of(path: str) -> str:
+    """The folder of a path as a script computes it from its own place: above the place where it is run it goes on with `..`."""
+    if path in {"", "."}:
+        return ".."
+    return f"{path}/.." if path.endswith("..") else path.rpartition("/")[0] or "/" * path.startswith("/")
+
+
 def shown(path: str) -> str:
     """An absolute path as a person wants to read it: relative to the working directory when it lies below; others as they are."""
     return (inside(path, os.getcwd()) or posix(path)) if os.path.isabs(path) else path.replace(os.sep, "/")

@@ -34,14 +34,18 @@ _ATTENTION = {"flash": "flash_attention_2", "flex": "flex_attention", "sdp": "sd
 _CCE = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 
 
+_ADAPTERS = frozenset({"lora", "qlora", "llama-adapter"})
+"""The built-in values of `adapter`; the name of a plugin's alone does not make a file Axolotl's."""
+
+
 def recognise(document: Document) -> str | None:
     """`base_model` with at least one other key of the schema; Ludwig and mergekit have a `base_model` too."""
     keys = document.keys
     found = sorted(keys & _CERTAIN)
     if document.text_at("base_model") is None or keys & {"model_name_or_path", "input_features", "merge_method"}:
         return None
-    if not found:
-        return None
+    if not found or (found == ["adapter"] and document.text_at("adapter") not in _ADAPTERS):
+        return None  # results of an evaluation name a base model and an adapter's folder
     return f"has base_model and {found[0]}"
 
 

@@ -51,7 +51,9 @@ _TOKENS = frozenset({"input_ids", "ids", "token_ids", "full_ids", "all_ids", "fu
 
 def record_cut(collected: Collected, name: str, length: Fact, span: Span) -> None:
     """Remember `input_ids[:max_length]`: a sample's tokens are cut by hand."""
-    if name in _TOKENS and _usable(length) and not any(old.span == span for old in collected.tokenizations):
+    parts = name.split("+")
+    whole = name in _TOKENS or (len(parts) > 1 and all(part.endswith(("ids", "tokens")) for part in parts))
+    if whole and _usable(length) and not any(old.span == span for old in collected.tokenizations):
         collected.tokenizations.append(Tokenization(length, span, False, False, by_hand=True))
 
 

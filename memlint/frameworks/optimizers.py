@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint.facts import Fact, Origin, Status, fixed, unknown
+from memlint.facts import Fact, Origin, Status, default, fixed, unknown
 from memlint.frameworks.names import canonical
 from memlint.frameworks.native import place, plain
 from memlint.read.pyeval.joins import merge, weaken
@@ -72,7 +72,7 @@ def is_optimizer(value: object) -> bool:
 
 
 def optimizer_facts(optimizer: Fact) -> dict[str, Fact]:
-    """`optimizer.name` (and `optimizer.foreach`) of an optimizer object or of one of several."""
+    """`optimizer.name` (and what else is known) of an optimizer object, one of several, that the script has made itself."""
     found: list[Fact] = []
     for value in optimizer.values:
         if not isinstance(value, Instance) or not is_optimizer(value):
@@ -83,12 +83,19 @@ def optimizer_facts(optimizer: Fact) -> dict[str, Fact]:
         return {"optimizer.name": unknown(optimizer.reason or "the optimizer is not followed", place(optimizer))}
     name = merge(found, optimizer.decided_by if len(found) == 2 else "")
     facts = {"optimizer.name": weaken(name) if optimizer.status is Status.DEFAULT else name}
+    if _library(optimizer) == {"bitsandbytes"} and name.values and all(str(value).endswith("8bit") for value in name.values):
+        note = "the Trainer registers embeddings for 32 bits with an optimizer that it makes, not with one that it is given"
+        facts["optimizer.wide_embeddings"] = default(False, note, place(optimizer))
     stated = [
         v.slots["foreach"] for v in optimizer.values if isinstance(v, Instance) and isinstance(v.slots.get("foreach"), Fact)
     ]
     if len(stated) == len(found) and not all(fact.known and fact.value is None for fact in stated):
         facts["optimizer.foreach"] = plain(merge(stated))
     return facts
+
+
+def _library(optimizer: Fact) -> set[str]:
+    return {canonical(value.library)[0] for value in optimizer.values if isinstance(value, Instance)}
 
 
 def _name(optimizer: Instance) -> Fact:

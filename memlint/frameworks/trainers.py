@@ -346,14 +346,14 @@ def _optimizer(machine: Machine, trainer: Instance, facts: dict[str, Fact], call
         kept = trainer.slots.get("optimizer")
         for fact in (made, kept) if isinstance(kept, Fact) else (made,):
             if any(is_optimizer(value) for value in possible(fact)):
-                facts["optimizer.name"] = optimizer_facts(fact)["optimizer.name"]
+                facts.update(optimizer_facts(fact))
                 return
     optimizers = trainer.slots.get("optimizers")
     if not isinstance(optimizers, Fact):
         return
     items = getattr(optimizers.value, "items", ())
     if items and not (items[0].known and items[0].value is None):
-        facts["optimizer.name"] = optimizer_facts(items[0])["optimizer.name"]
+        facts.update(optimizer_facts(items[0]))
 
 
 def _evaluation(trainer: Instance, native: Mapping[str, Fact], facts: dict[str, Fact]) -> None:

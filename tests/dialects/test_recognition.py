@@ -92,6 +92,7 @@ OTHERS = {
         "model_type: llm\nbase_model: a/b\ntrainer: {type: none}\ninput_features: []\nadapter: {type: lora}\n"
     ),
     "schema metadata": "base_model:\n  _meta: {x: 1}\nadapter:\n  lora: {expected_impact: 2}\n",
+    "results of an evaluation": '{"base_model": "a/b", "adapter": "runs/x/checkpoint-9", "n": 200, "accuracy": 0.25}',
     "model card metadata": "base_model: a/b\nlicense: mit\ntags: [lora]\n",
     "dataset list": "- model_name_or_path: a/b\n  per_device_train_batch_size: 8\n",
     "scalar": "just model_name_or_path text\n",

@@ -156,6 +156,17 @@ Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments("o"), tr
 """,
         {"batch.sequence_length": 768},
     ),
+    "a dataset whose samples are two parts, cut together": (
+        """
+def features(tokenizer, example, longest):
+    prompt_ids, answer_ids = tokenizer(example["prompt"])["input_ids"], tokenizer(example["answer"])["input_ids"]
+    return {"input_ids": (prompt_ids + answer_ids)[:longest], "labels": ([-100] * len(prompt_ids) + answer_ids)[:longest]}
+tokenizer = AutoTokenizer.from_pretrained("gpt2")
+data = [features(tokenizer, example, int("896")) for example in load_dataset("x")]
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments("o"), train_dataset=data).train()
+""",
+        {"batch.sequence_length": 896},
+    ),
     "what a script asks about the installed versions": (
         """
 import transformers
@@ -311,7 +322,7 @@ model = AutoModelForCausalLM.from_pretrained("gpt2")
 opt = bnb.optim.PagedAdamW8bit(model.parameters())
 Trainer(model, TrainingArguments("o"), train_dataset=1, optimizers=(opt, None)).train()
 """,
-        {"optimizer.name": "paged_adamw_8bit"},
+        {"optimizer.name": "paged_adamw_8bit", "optimizer.wide_embeddings": False},
     ),
     "a model_init function": (
         """

@@ -282,6 +282,14 @@ MODULES = [
     ({"train.py": "import pkg.config as c\nx = c.N", "pkg/__init__.py": "", "pkg/config.py": "from ..other import N", "other.py": "N = 2"}, None),
     ({"train.py": "import a\nx = a.N", "a.py": "import b\nN = 1", "b.py": "import a"}, 1),
     ({"train.py": "import yaml\nx = yaml.safe_load(open('c.yaml'))['t']['bs']", "c.yaml": "t:\n  bs: 12\n"}, 12),
+    ({"a/b/train.py": "import yaml\nfrom pathlib import Path\nx = yaml.safe_load((Path(__file__).resolve().parents[2] / 'c.yaml').open())['bs']",
+      "c.yaml": "bs: 12\n"}, 12),
+    ({"a/b/train.py": "import json, os\nroot = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))\n"
+      "x = json.load(open(os.path.join(root, 'c.json')))['bs']", "c.json": '{"bs": 12}'}, 12),
+    ({"train.py": "def merged(a, b):\n    found = dict(a)\n    for key, value in b.items():\n"
+      "        both = isinstance(value, dict) and isinstance(a.get(key), dict)\n"
+      "        found[key] = merged(a[key], value) if both else value\n    return found\n"
+      "x = merged({'a': {'b': {'c': {'d': {'e': 1}}}}}, {'a': {'b': {'c': {'d': {'e': 7}}}}})['a']['b']['c']['d']['e']"}, 7),
     ({"train.py": "from ruamel.yaml import YAML\nx = YAML(typ='safe').load(open('c.yaml'))['bs']", "c.yaml": "bs: 12\n"}, 12),
     ({"train.py": "import json\nfrom pathlib import Path\nx = json.loads((Path('d') / 'c.json').read_text())['n']", "d/c.json": '{"n": 5}'}, 5),
     ({"train.py": "import m\nx = m.N", "m.py": "N = 1\nif __name__ == '__main__':\n    N = 2"}, 1),
@@ -290,9 +298,22 @@ MODULES = [
 
 @pytest.mark.parametrize(("files", "expected"), [row for row in MODULES if row[1] is not None])
 def test_modules_and_files_of_the_project_are_read(tmp_path: Path, files: dict[str, str], expected: int) -> None:
-    fact = project(tmp_path, files)
+    fact = project(tmp_path, files, next(name for name in files if name.endswith("train.py")))
     assert fact.status is Status.FIXED, fact.reason
     assert fact.value == expected
+
+
+def test_folders_above_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that is named by a relative path finds what lies beside its own folder."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "c.yaml").write_text("bs: 12\n", encoding="utf-8")
+    text = (
+        "import yaml\nfrom pathlib import Path\nx = yaml.safe_load((Path(__file__).resolve().parents[1] / 'c.yaml').open())['bs']"
+    )
+    (tmp_path / "a" / "train.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "a")
+    machine = run_script(Source("train.py", Kind.PYTHON, text), CommandLines(), Project(tmp_path), None)
+    assert machine.modules["train.py"].scope.slots["x"].value == 12
 
 
 def test_a_value_of_a_loaded_file_points_into_it(tmp_path: Path) -> None:

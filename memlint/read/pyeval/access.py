@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from posixpath import basename, dirname, splitext
+from posixpath import basename, splitext
 
 from memlint.facts import Fact, Status, fixed
-from memlint.paths import posix
+from memlint.paths import folder_of, posix
 from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.imports import resolved, submodule
 from memlint.read.pyeval.joins import constant, linked, merge, opaque, weaken
@@ -33,6 +33,8 @@ MAX_ALTERNATIVES = 8
 """Entries of a dict up to which an unknown key gives a closed set."""
 NOWHERE = Span("", 1)
 """The place of a call that stands nowhere."""
+MAX_PARENTS = 12
+"""Folders above a path that are listed (`Path(__file__).parents[1]`)."""
 MAX_MEMBERS = 64
 """Longest known sequence that is walked member by member."""
 
@@ -91,6 +93,9 @@ def _attribute_of(machine: Machine, owner: Fact, value: Any, name: str, span: Sp
         return linked(value.slots[name], span, f"`.{name}`")
     if isinstance(value, str) and name in {"parent", "name", "stem", "suffix"}:
         return fixed(_of_path(posix(value), name), span)
+    if isinstance(value, str) and name == "parents":
+        above = posix(value)
+        return fixed(Array([fixed(above := _of_path(above, "parent"), span) for _ in range(MAX_PARENTS)], "tuple"), span)
     if name == "value" and (constant(value) or isinstance(value, (Array, Table))):
         return fixed(value, span)  # a member of an enumeration
     if isinstance(value, (Table, Array, str, bytes)):
@@ -263,7 +268,7 @@ def set_item(machine: Machine, owner: Fact, key: Fact, value: Fact) -> None:
 def _of_path(path: str, name: str) -> str:
     """An attribute of a `pathlib` path."""
     if name == "parent":
-        return dirname(path) or "."
+        return folder_of(path) or "."
     stem, suffix = splitext(basename(path))
     return {"name": stem + suffix, "stem": stem, "suffix": suffix}[name]
 

@@ -34,6 +34,8 @@ from memlint.typed import Any
 
 MAX_CALLEES = 4
 """Alternatives of a callee that are followed."""
+MAX_RECURSION = 6
+"""Calls of a function inside itself that are followed: as deep as nested configurations are merged."""
 
 
 def evaluate_call(machine: Machine, node: ast.Call) -> Fact:
@@ -266,7 +268,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Fact:
     """Follow a call of a function of the script."""
     machine.spend(2)
     active = sum(frame.function is function for frame in machine.frames)
-    if active > 1 or len(machine.frames) >= DEPTH:
+    if active > MAX_RECURSION or len(machine.frames) >= DEPTH:
         return opaque(f"`{function.name}` calls itself too deeply to follow", f"call:{function.name}", call.args, call.span)
     scope = Scope(function.scope)
     _bind(machine, function, call, scope)

@@ -100,7 +100,9 @@ def _slice(machine: Machine, owner: Fact, sliced: ast.expr, node: ast.Slice, spa
 
 
 def _last_name(node: ast.expr) -> str:
-    """`ids` of `self.ids` and of `batch["ids"]`."""
+    """`ids` of `self.ids` and of `batch["ids"]`; `a_ids+b_ids` of a sum."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return f"{_last_name(node.left)}+{_last_name(node.right)}"
     if isinstance(node, ast.Subscript):
         node = node.slice
     return node.attr if isinstance(node, ast.Attribute) else str(getattr(node, "id", getattr(node, "value", "")))

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Callable
 
 from memlint.facts import Fact, Status, fixed
+from memlint.paths import folder_of
 from memlint.read.pyeval.environment import variable
 from memlint.read.pyeval.files import execute_text
 from memlint.read.pyeval.joins import Unknowable, combine, merge, opaque
@@ -69,7 +70,7 @@ SYSTEM_CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "builtins.open": _open,
     "builtins.exec": _exec,
     "os.path.join": _join_path,
-    "os.path.dirname": _path_part(posixpath.dirname),
+    "os.path.dirname": _path_part(folder_of),
     "os.path.basename": _path_part(posixpath.basename),
     "os.path.abspath": _first,
     "os.path.realpath": _first,
