@@ -103,6 +103,7 @@ def _keys() -> dict[str, Key]:
         ("optimizer.name", "text", "a name of transformers.training_args.OptimizerNames"),
         ("optimizer.in_backward", "bool", "optimizer step fused into backward"),
         ("optimizer.foreach", "bool", "multi-tensor implementation"),
+        ("optimizer.wide_embeddings", "bool", "embeddings have 32-bit states under an 8-bit optimizer, as the Trainer registers"),
         ("optimizer.grad_dtype", "text", "dtype of the accumulated gradients", DTYPES),
         ("optimizer.keeps_half_copy", "bool", "a persistent 16-bit weight copy beside fp32 weights"),
         ("optimizer.master_weights", "bool", "fp32 master copy of the trainable weights inside the optimizer"),

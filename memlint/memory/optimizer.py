@@ -2,7 +2,7 @@
 
 Sources: torch 2.13 `optim/adamw.py` (`_multi_tensor_adamw`: one list of temporaries the size of the parameters; fused: none; the
 per-tensor loop: one tensor), bitsandbytes 0.50 `optim/optimizer.py` (8-bit states with one float32 per 256 elements; tensors
-below 4096 elements and, in the HF Trainer, embeddings stay 32-bit), transformers 5.24 `optimization.py` (Adafactor) and
+below 4096 elements stay 32-bit, and embeddings where the HF Trainer makes the optimizer: it registers them with `GlobalOptimManager`), transformers 5.24 `optimization.py` (Adafactor) and
 `trainer_optimizer.py`, torchao 0.13 `optim/`; transformers 4.20 `optimization.py` (AdamW: parameter after parameter, its states first; the
 name `denom` holds the last one's until the next is there).
 """
@@ -103,12 +103,12 @@ def state_bytes(setup: Setup, p: Parameter) -> tuple[int, ...]:
         return ()
     if name in EIGHT_BIT:
         momenta = 2 if "ademamix" in name else 1
-        if p.numel < 4096 or (p.kind == "embedding" and name != "adamw_torch_8bit"):
+        if p.numel < 4096 or (p.kind == "embedding" and setup.wide_embeddings and name != "adamw_torch_8bit"):
             return (momenta * p.numel * FP32, p.numel * FP32)
         blocks = -(-p.numel // 256) * 4
         return (momenta * p.numel, p.numel, momenta * blocks, blocks)
     if name in EIGHT_BIT_ONE:
-        if p.numel < 4096 or p.kind == "embedding":
+        if p.numel < 4096 or (p.kind == "embedding" and setup.wide_embeddings):
             return (p.numel * FP32,)
         return (p.numel, -(-p.numel // 256) * 4)
     if name in ("adamw_torch_4bit", "lpmm_adamw_4bit", "lpmm_adamw_4bit_rank1"):

@@ -80,6 +80,8 @@ class Setup(NamedTuple):
     """What torch.compile covers: blocks, model, or nothing."""
     optimizer: str
     foreach: bool
+    wide_embeddings: bool
+    """Embeddings have 32-bit states under an 8-bit optimizer."""
     in_backward: bool
     master_weights: bool
     grad_itemsize: int
@@ -266,6 +268,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         compiled=compiled,
         optimizer=optimizer,
         foreach=bool(facts.get("optimizer.foreach", _foreach(optimizer, stack, sharding))),
+        wide_embeddings=bool(facts.get("optimizer.wide_embeddings", True)),
         in_backward=bool(facts.get("optimizer.in_backward", False)),
         master_weights=bool(facts.get("optimizer.master_weights", sharding.is_zero)),
         grad_itemsize=ITEMSIZES.get(facts.get("optimizer.grad_dtype", ""), 0),
