@@ -188,6 +188,25 @@ Trainer(AutoModelForCausalLM.from_pretrained("gpt2", **{key: torch.float16}), Tr
 """,
         {"model.dtype": "float16"},
     ),
+    "arguments without those that are None, some of them unknown": (
+        """
+import elsewhere
+def compact(given):
+    return {k: v for k, v in given.items() if v is not None}
+given = compact({"output_dir": elsewhere.folder(), "per_device_train_batch_size": 3, "optim": elsewhere.optimizer(),
+                 "gradient_accumulation_steps": None, "bf16": True})
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments(**given)).train()
+""",
+        {"batch.micro_batch_size": 3, "batch.gradient_accumulation_steps": 1, "optimizer.name": "?", "precision": "bf16-mixed"},
+    ),
+    "arguments that something unknown picks": (
+        """
+import elsewhere
+given = {k: v for k, v in {"output_dir": "o", "per_device_train_batch_size": 3}.items() if elsewhere.wanted(k)}
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments(**given)).train()
+""",
+        {"batch.micro_batch_size": (3, 8)},
+    ),
     "an adapter made of a dict": (
         """
 import peft

@@ -57,6 +57,11 @@ def dict_display(machine: Machine, node: ast.Dict) -> Fact:
     return fixed(table, span)
 
 
+def _perhaps(value: Fact) -> Fact:
+    """An entry that is there or not: `{k: v for k, v in given.items() if v is not None}`."""
+    return value if value.status is Status.UNKNOWN else merge([value, fixed(ABSENT)])
+
+
 def comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Fact:
     """A comprehension, walked as the loop that it is; a generator counts as the list of its results."""
     span = machine.span(node)
@@ -87,8 +92,13 @@ def comprehension(machine: Machine, node: ast.ListComp | ast.SetComp | ast.Gener
             tests = [condition(machine, test) for test in generator.ifs]
             if any(t.known and not t.value for t in tests):
                 continue
-            complete = complete and all(t.known for t in tests)
+            open_tests = [t for t in tests if not t.known]
+            if open_tests and not (isinstance(node, ast.DictComp) and index == len(node.generators) - 1):
+                complete = False
             walk(index + 1)
+            if open_tests and complete:
+                key, value = results.pop()
+                results.append((key, _perhaps(value)))
 
     try:
         walk(0)
