@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from .bases import LLAMA, MOE
-from .family import Family
+from .family import VOCAB, Family
 
 _WIDE = dict(LLAMA, head_dim=24)
+_BERT = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_attention_heads": 4,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
 _EAGER = frozenset({"sdpa"})
 
 
@@ -19,4 +27,6 @@ RELATIVES: tuple[Family, ...] = (
     Family("flex_olmo", config=dict(LLAMA, num_experts=4, num_experts_per_tok=2), without=MOE),
     Family("granite_swa", config=dict(LLAMA, sliding_window=64), layer_list=_windows, without=_EAGER),
     Family("persimmon", config=dict(LLAMA, num_key_value_heads=4)),
+    Family("xlm-roberta-xl", "masked_lm", _BERT),
+    Family("roberta-prelayernorm", "sequence_classification", _BERT),
 )

@@ -50,6 +50,27 @@ VISION_LANGUAGE: tuple[Family, ...] = (
         reads=3,
     ),
     Family(
+        "idefics2",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="mistral", head_dim=24, sliding_window=None),
+            "vision_config": dict(TOWER, model_type="idefics2_vision"),
+            "perceiver_config": {
+                "model_type": "idefics2_perceiver",
+                "hidden_size": 96,
+                "resampler_n_latents": 8,
+                "resampler_depth": 2,
+                "resampler_n_heads": 4,
+                "resampler_head_dim": 16,
+                "num_key_value_heads": 2,
+            },
+            "image_token_id": 5,
+        },
+        depth=BOTH,
+        image_tokens=8,
+        reads=1,
+    ),
+    Family(
         "mistral3",
         "image_text_to_text",
         {

@@ -27,7 +27,7 @@ TYPES = {
     "gemma4": "gemma4_text gemma4_unified_text",
     "vision_language": (
         "gemma4 gemma4_unified qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe gemma3 paligemma llava "
-        "llava_next llava_onevision idefics3 smolvlm mistral3 internvl"
+        "llava_next llava_onevision idefics2 idefics3 smolvlm mistral3 internvl"
     ),
     "gpt": "gpt2 gpt_neo gptj gpt_neox phi opt bloom falcon mpt gpt_bigcode codegen biogpt xglm stablelm_alpha",
     "moe": (
@@ -53,6 +53,7 @@ TYPES = {
     "speech": "wav2vec2 hubert wavlm",
     "t5": "t5 mt5 umt5",
     "encoder_decoder": "bart mbart pegasus m2m_100 marian whisper",
+    "prenorm": "roberta-prelayernorm xlm-roberta-xl",
     "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie nomic_bert layoutlm",
     "deberta": "deberta deberta-v2",
     "modernbert": "modernbert",

@@ -64,7 +64,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     else:
         blocks = [_block(b, a, index, hidden_drop, attention_drop) for index in range(layers)]
     b.enter_layer(-1)
-    return _headed(b, a, Stage(embed, blocks, lambda m, x: x), hidden, width, hidden_drop)
+    return headed(b, a, Stage(embed, blocks, lambda m, x: x), hidden, width, hidden_drop)
 
 
 def _boxes(b: Builder, a: Architecture, width: int) -> list[Parameter]:
@@ -119,7 +119,7 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
     return block
 
 
-def _headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, hidden_drop: float) -> Model:
+def headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, hidden_drop: float) -> Model:
     """Masked-LM head over the vocabulary, token head, or a pooled classifier."""
     objective = b.setup.objective
     if objective in LANGUAGE:
@@ -164,6 +164,7 @@ COUNTED = {"roberta", "xlm-roberta", "camembert", "mpnet"}
 HEADS = {
     "roberta": (True, "classifier", "tanh"), "xlm-roberta": (True, "classifier", "tanh"), "camembert": (True, "classifier", "tanh"),
     "electra": (True, "classifier", "gelu"), "mpnet": (True, "classifier", "tanh"), "distilbert": (False, "pre_classifier", "relu"),
+    "roberta-prelayernorm": (True, "classifier", "tanh"), "xlm-roberta-xl": (True, "classifier", "tanh"),
     "esm": (True, "classifier", "tanh"), "deberta-v2": (True, "pooler", "gelu"), "deberta": (True, "pooler", "gelu"),
 }  # fmt: skip
 """Heads of sequence classification: (dropout in front, name of the dense layer - PEFT trains all of a module called `classifier` - and

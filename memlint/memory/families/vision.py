@@ -78,6 +78,7 @@ STYLES = {
                                norm_before=True, pools="first"),
     "siglip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="table", pools="attention"),
     "idefics3_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="each"),
+    "idefics2_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="each"),
     "smolvlm_vision": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), 0, positions="each"),
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
                      out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False,

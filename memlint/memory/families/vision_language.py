@@ -11,7 +11,7 @@ from memlint.memory import ops
 from memlint.memory.attention import make_mask
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, run
-from memlint.memory.families import gemma4_towers, parts
+from memlint.memory.families import gemma4_towers, parts, perceiver
 from memlint.memory.families.gemma4 import norm_of
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision import STYLES, Tower, spread_token, tower_of
@@ -29,7 +29,7 @@ Projector = Callable[[Machine, Tensor], Tensor]
 BIDIRECTIONAL = {"gemma3", "paligemma"}
 """Types whose image tokens see one another (a prefix sees itself), for which a mask is made in any case."""
 
-GATHERS = {"llava_next", "llava_onevision", "idefics3", "smolvlm"}
+GATHERS = {"llava_next", "llava_onevision", "idefics2", "idefics3", "smolvlm"}
 """Types that put the pieces of all images together first."""
 
 MERGES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"}
@@ -162,6 +162,12 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
     if kind == "paligemma":
         linear = b.linear("linear", width, int(vision.get("projection_dim") or hidden), bias=True)
         return lambda m, x: apply(m, linear, x)
+    if kind == "idefics2":
+        resampler = a.config.get("perceiver_config")
+        inner = text.intermediate_size or 0
+        return perceiver.connector(
+            b, resampler if isinstance(resampler, Mapping) else {}, tower, inner, hidden, text.activation or "silu"
+        )
     if kind in ("idefics3", "smolvlm"):
         side = int(a.config.get("scale_factor") or 2)
         linear = b.linear("proj", width * side * side, hidden)
