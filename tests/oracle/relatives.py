@@ -29,4 +29,10 @@ RELATIVES: tuple[Family, ...] = (
     Family("persimmon", config=dict(LLAMA, num_key_value_heads=4)),
     Family("xlm-roberta-xl", "masked_lm", _BERT),
     Family("roberta-prelayernorm", "sequence_classification", _BERT),
+    Family(
+        "layoutlmv3",
+        "token_classification",
+        dict(_BERT, input_size=64, patch_size=16, coordinate_size=12, shape_size=8, max_2d_position_embeddings=128),
+        without=frozenset({"checkpointing"}),
+    ),
 )

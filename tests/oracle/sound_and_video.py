@@ -23,4 +23,17 @@ SOUND_AND_VIDEO: tuple[Family, ...] = (
         dict(_SIZES, image_size=96, num_frames=4, num_labels=10),
         without=_NO_MASK,
     ),
+    Family(
+        "wav2vec2-bert",
+        "audio_classification",
+        dict(
+            _SIZES,
+            layerdrop=0.0,
+            apply_spec_augment=False,
+            num_labels=10,
+            classifier_proj_size=32,
+            feature_projection_input_dim=40,
+        ),
+        without=frozenset({"sdpa"}),
+    ),
 )

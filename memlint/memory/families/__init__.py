@@ -53,6 +53,8 @@ TYPES = {
     "speech": "wav2vec2 hubert wavlm",
     "t5": "t5 mt5 umt5",
     "encoder_decoder": "bart mbart pegasus m2m_100 marian whisper",
+    "layoutlmv3": "layoutlmv3",
+    "conformer": "wav2vec2-bert",
     "prenorm": "roberta-prelayernorm xlm-roberta-xl",
     "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie nomic_bert layoutlm",
     "deberta": "deberta deberta-v2",

@@ -165,6 +165,7 @@ HEADS = {
     "roberta": (True, "classifier", "tanh"), "xlm-roberta": (True, "classifier", "tanh"), "camembert": (True, "classifier", "tanh"),
     "electra": (True, "classifier", "gelu"), "mpnet": (True, "classifier", "tanh"), "distilbert": (False, "pre_classifier", "relu"),
     "roberta-prelayernorm": (True, "classifier", "tanh"), "xlm-roberta-xl": (True, "classifier", "tanh"),
+    "layoutlmv3": (True, "classifier", "tanh"),
     "esm": (True, "classifier", "tanh"), "deberta-v2": (True, "pooler", "gelu"), "deberta": (True, "pooler", "gelu"),
 }  # fmt: skip
 """Heads of sequence classification: (dropout in front, name of the dense layer - PEFT trains all of a module called `classifier` - and

@@ -17,6 +17,7 @@ from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision import Norm
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
+from memlint.memory.result import CannotEstimate
 from memlint.memory.tensor import BYTE, FP32, Tensor
 from memlint.models.architecture import Architecture
 from memlint.typed import Any
@@ -86,7 +87,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         local.clear()
         return x
 
-    return _headed(b, config, Stage(embed, blocks, finish), hidden)
+    return headed(b, config, Stage(embed, blocks, finish), hidden)
 
 
 def _lengths(frames: int, kernels: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,9 +198,11 @@ def _block(b: Builder, a: Architecture, index: int, stable: bool) -> Block:
     return block
 
 
-def _headed(b: Builder, config: Mapping[str, Any], stage: Stage, hidden: int) -> Model:
+def headed(b: Builder, config: Mapping[str, Any], stage: Stage, hidden: int) -> Model:
     """Frames as letters (CTC), or one class for the sound."""
     if b.setup.objective == "ctc":
+        if not b.setup.vocabulary:
+            raise CannotEstimate("how many letters the head tells apart is not known (`vocab_size`)")
         letters, dropout = b.setup.vocabulary, float(config.get("final_dropout") or 0.0)
         head = b.linear("lm_head", hidden, letters, bias=True)
 
