@@ -30,7 +30,7 @@ class Gpu(NamedTuple):
     context_low: int
     context_high: int
     driver_bytes: int
-    """What nvidia-smi's total has beyond `capacity_bytes`; nvidia-smi counts it as used."""
+    """What nvidia-smi's total has beyond `capacity_bytes`. NVML's first interface counts it as used, nvidia-smi (since driver 510) not."""
     confidence: str
     """high, medium, or low (never seen: the capacity of a card like it)."""
     common: bool = False

@@ -13,12 +13,13 @@ SMALL_SEGMENT = 2 << 20
 
 class Replay(NamedTuple):
     """What a replay reached. `slack` are the unsplit tails of the large blocks at the peak, which `torch.cuda.max_memory_allocated`
-    counts as allocated."""
+    counts as allocated; `left` is still reserved when the last step is over."""
 
     slack: int
     reserved: int
     loading: int
     """What loading reserved, where that is not counted with the steps."""
+    left: int
 
 
 class Replays:
@@ -35,15 +36,16 @@ class Replays:
 
     def unlimited(self) -> Replay:
         """On a card that never runs out."""
-        heap = self.heap.copy()
-        self._run(heap, None)
-        return Replay(heap.slack, heap.peak + self.small, heap.loading)
+        return self._replay(None)
 
-    def reserved(self, capacity: int) -> int:
-        """What is reserved of that many bytes. Raises `DoesNotComplete` when they do not suffice."""
+    def on_card(self, capacity: int) -> Replay:
+        """On one of that many bytes. Raises `DoesNotComplete` when they do not suffice."""
+        return self._replay(capacity - self.small)
+
+    def _replay(self, limit: int | None) -> Replay:
         heap = self.heap.copy()
-        self._run(heap, capacity - self.small)
-        return heap.peak + self.small
+        self._run(heap, limit)
+        return Replay(heap.slack, heap.peak + self.small, heap.loading, heap.reserved + self.small)
 
     def smallest_capacity(self, low: int, high: int, tolerance: float = 0.005) -> int:
         """The smallest capacity that suffices, to within `tolerance` of the answer.
@@ -53,7 +55,7 @@ class Replays:
         while high - low > tolerance * high:
             middle = (low + high) // 2
             try:
-                self.reserved(middle)
+                self.on_card(middle)
             except DoesNotComplete:
                 low = middle
             else:

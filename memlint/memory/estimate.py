@@ -51,6 +51,8 @@ class _Figures(NamedTuple):
     reserved: int
     loading: int
     """What loading reserves, where steps are counted by themselves."""
+    left: Interval
+    """What stays reserved between steps: all of it, or less where the card made the allocator give its cache back."""
     unpacked: int
     """What loading may need where weights are packed on the card later than they come; 0: they are packed one by one."""
     peaks: tuple[Peak, ...]
@@ -77,11 +79,12 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     )
     context = DEFAULT_CONTEXT if gpu is None else (gpu.context_low, gpu.context_bytes, gpu.context_high)
     beside = _beside(expected.setup, context, gpu)
-    # nvidia-smi counts what the driver keeps back from torch's total as used, too.
+    # NVML's first interface counts what the driver keeps back from torch's total as used, its second and nvidia-smi do not
+    # (rust-nvml/nvml-wrapper#57: 912 and 7.8 MiB on an idle A100): halfway lies between what the two show.
     driver = gpu.driver_bytes if gpu is not None and not expected.setup.stack.eager_context else 0
     device = Interval(
-        reserved.low + context[0] + beside.low,
-        reserved.expected + context[1] + driver + beside.expected,
+        _interval([f.left.low for f in figures], [e.reserved for e in widening]).low + context[0] + beside.low,
+        expected.left.expected + context[1] + driver // 2 + beside.expected,
         reserved.high + context[2] + driver + beside.high,
     )
     top = max((p for p in expected.peaks if p.phase not in ("load", "states")), key=lambda p: p.total)
@@ -169,21 +172,28 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     program, events, repeats = _events(setup, architecture)
     peaks = tuple(_merged(events.peaks))
     peak = max((p.total for p in peaks if p.phase != "load"), default=0)
-    room = gpu.capacity_bytes - gpu.context_bytes if gpu is not None else 0
+    room = gpu.capacity_bytes - gpu.context_bytes - communicators(setup.sharding, gpu)[1] if gpu is not None else 0
     replays = allocator.Replays(events, setup.expandable_segments, peak if peak < room < 2 * peak else 0)
     replayed = replays.unlimited()
     allocated = peak + replayed.slack
     reserved = max(replayed.reserved, allocated)
+    left = Interval(reserved, reserved, reserved)
     required = reserved
     if setup.expandable_segments:
         required = allocated
     elif allocated < room < reserved * 1.1:
         required = replays.smallest_capacity(allocated, max(reserved, replayed.loading))
         if required <= room < reserved:  # the cache gives back what the card does not have
+            least = replays.on_card(required).left
             try:
-                reserved = replays.reserved(room)
+                shown = replays.on_card(room)
+                reserved, some = shown.reserved, shown.left
             except DoesNotComplete:  # less was enough, but blocks lie differently with more: it holds on to all there is
-                reserved = room
+                reserved = some = room
+            left = Interval(min(least, some), some, reserved)
+            if some < reserved:
+                between = f"what it shows lies between {left.low / 2**30:.1f} GiB and all of it"
+                assumed.append(f"the card cannot hold the allocator's whole cache: {between}")
     elif reserved > allocated:
         required = (allocated + reserved) // 2
     required = max(required, *(p.total for p in peaks if p.phase == "load"), 0)
@@ -193,7 +203,9 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
         adapters = sum(count for p, count in counted if p.kind == "adapter")
         total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
     unpacked = loading.unpacked(setup, sum(count for p, count in counted if p.kind != "adapter"))
-    return _Figures(allocated, required, reserved, replayed.loading, unpacked, peaks, total, trainable, setup, tuple(assumed))
+    return _Figures(
+        allocated, required, reserved, replayed.loading, left, unpacked, peaks, total, trainable, setup, tuple(assumed)
+    )
 
 
 def _merged(peaks: Sequence[Peak]) -> Iterator[Peak]:

@@ -171,10 +171,30 @@ def _int8(m: Machine, layer: Linear, x: Tensor) -> Tensor:
     return m.tape.record(out, (x,), rule)
 
 
+def _shifted(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Tensor:
+    """GPTQ in torch's own operations (auto-gptq 0.4.2 `nn_modules/qlinear/qlinear_cuda_old.py`, from 128 rows on): the codes are shifted
+    out of int32 and made int8, less their zero points, times their scales; the product is one that autograd knows. optimum 1.13.2
+    `gptq/quantizer.py` gives every layer a bias, which is added out of place."""
+    back, numel = x.itemsize, layer.fin * layer.fout
+    x = ops.cast(m, x, quantised.compute)
+    wide = m.new(numel, FP32)
+    codes = m.new(numel, BYTE)
+    del wide
+    less = m.new(numel, BYTE)
+    weight = m.new(numel, quantised.compute)
+    del codes, less
+    out = product(m, x, weight, None, layer.fin, layer.fout)
+    del x, weight
+    out = ops.shift(m, out)
+    return ops.cast(m, out, back)
+
+
 def _quantised(m: Machine, layer: Linear, quantised: Quantised, x: Tensor) -> Tensor:
     """A packed linear: unpack, multiply, drop the unpacked weight; again in backward (bitsandbytes 0.43, `MatMul4Bit`)."""
     if quantised.method == "bnb_8bit":
         return _int8(m, layer, x)
+    if quantised.method == "gptq" and m.keeps_unpacked:
+        return _shifted(m, layer, quantised, x)
     back = x.itemsize
     x = ops.cast(m, x, quantised.compute)
     needs = x.node is not None or not m.tape.enabled  # a checkpointed forward has the nodes that the tape leaves out

@@ -45,6 +45,8 @@ class Machine:
         self.keeps_quantised_inputs: bool = False
         """bitsandbytes up to 0.43.1 keeps a 4-bit layer's input as an attribute of its graph node (`ctx.tensors = (A, B)` in
         `autograd/_functions.py`; 0.43.2 keeps None): it lives as long as the loss does, and checkpointing does not see it."""
+        self.keeps_unpacked: bool = False
+        """GPTQ's weights are unpacked by torch's own operations, and autograd keeps what is multiplied with."""
         self.training: bool = True
         """Dropout is on."""
         self.has_graph: bool = True
@@ -57,6 +59,8 @@ class Machine:
         """It keeps the results of attention kernels, too."""
         self.products: int = 0
         """Matrix products so far in that block."""
+        self.partition: list[Storage] = []
+        """ZeRO-2: the gradients of this rank's partition that the micro-batches so far have added up to."""
         self.outputs: list[Tensor] = []
         """What a loop's names still hold of the step before: its model's outputs, until the next step's take their place."""
         self.rows: dict[int, Tensor] = {}

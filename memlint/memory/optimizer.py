@@ -1,19 +1,20 @@
 """Optimizer states and what the step allocates for a moment.
 
-Sources: torch 2.13 `optim/adamw.py` (`_multi_tensor_adamw`: one list of temporaries the size of the parameters; fused: none; the
-per-tensor loop: one tensor), bitsandbytes 0.50 `optim/optimizer.py` (8-bit states with one float32 per 256 elements; tensors
-below 4096 elements stay 32-bit, and embeddings where the HF Trainer makes the optimizer: it registers them with `GlobalOptimManager`), transformers 5.24 `optimization.py` (Adafactor) and
+Sources: torch 2.13 `optim/adamw.py` (`_multi_tensor_adamw`: one list of temporaries the size of the parameters, in 2.0 two; fused:
+none; the per-tensor loop: one tensor), bitsandbytes 0.50 `optim/optimizer.py` (8-bit states with one float32 per 256 elements; tensors
+below 4096 elements stay 32-bit, and embeddings where the HF Trainer makes the optimizer: it registers them with
+`GlobalOptimManager`), transformers 5.24 `optimization.py` (Adafactor) and
 `trainer_optimizer.py`, torchao 0.13 `optim/`; transformers 4.20 `optimization.py` (AdamW: parameter after parameter, its states first; the
 name `denom` holds the last one's until the next is there).
 """
 
 from __future__ import annotations
 
+from memlint.memory import zero
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import FP32, HALF, Parameter, Storage
-from memlint.memory.timeline import MIDDLE, SIMULATED
+from memlint.memory.tensor import FP32, HALF, Parameter, Storage, Tensor
 
 FUSED = {"adamw_torch_fused", "adamw_apex_fused", "anyprecision_adamw", "adamw_torch_xla"}
 ADAM = {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "adam", "adamw_apex_fused", "adamw_torch_xla", "stable_adamw", "radam",
@@ -41,21 +42,26 @@ PAGED_32 = {"paged_adamw_32bit", "paged_adamw", "adamw_bnb_32bit", "rmsprop_bnb"
 
 
 def masters(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
-    """The float32 copies of half weights, which are made with the optimizer. DeepSpeed 0.15, 0.19 `initialize_optimizer_states` shows
-    it gradients of zeros for a moment; Adam's own states come with the first step."""
+    """What an optimizer makes when it is constructed: the float32 copies of half weights; under ZeRO mostly its states, too."""
     ledger, sharding = m.ledger, setup.sharding
     away = not sharding.states_here or setup.optimizer in OFF_DEVICE
     if not setup.master_weights or sharding.remainders or away or not trained:
         return []
+    if sharding.is_zero:
+        return zero.masters(m, setup, trained, _flat_states(setup, trained) if zero.makes_states_first(setup) else [])
     held = []
     for parameter in trained:
-        if parameter.itemsize != FP32 or sharding.is_zero:
+        if parameter.itemsize != FP32:
             ledger.enter("load", parameter.layer)
             held.append(Storage(ledger, _on_card(setup, parameter, parameter.numel * FP32), "optimizer_states"))
     ledger.enter("load")
-    if sharding.is_zero:
-        m.transient(_at_once(setup, trained), FP32)
     return held
+
+
+def _flat_states(setup: Setup, trained: list[Parameter]) -> list[int]:
+    """Bytes of each state of the flat tensors that ZeRO's optimizer sees."""
+    here = setup.sharding.states_here
+    return [int(nbytes * here) for piece in zero.pieces(setup, trained) for nbytes in state_bytes(setup, piece)]
 
 
 def _on_card(setup: Setup, p: Parameter, nbytes: int) -> int:
@@ -64,9 +70,8 @@ def _on_card(setup: Setup, p: Parameter, nbytes: int) -> int:
     return int(-(-nbytes // ranks) * setup.sharding.states_here)
 
 
-def states(m: Machine, setup: Setup, trained: list[Parameter], phase: str = "states") -> list[Storage]:
-    """Allocate every state that the optimizer makes in its first step; ZeRO-3 takes one with gradients of zeros before training (DeepSpeed
-    0.19 `stage3.py`, `initialize_optimizer_states`; stages 1 and 2 no more since 0.13)."""
+def states(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:
+    """Allocate every state that the optimizer makes in its first step."""
     ledger = m.ledger
     before, ledger.component = ledger.component, "optimizer_states"
     held: list[Storage] = []
@@ -74,12 +79,16 @@ def states(m: Machine, setup: Setup, trained: list[Parameter], phase: str = "sta
     if not sharding.states_here or setup.optimizer in OFF_DEVICE:
         ledger.component = before
         return held
+    flat = sharding.is_zero and setup.master_weights
+    if flat and not zero.makes_states_first(setup):
+        ledger.enter("states")
+        held += [Storage(ledger, nbytes) for nbytes in _flat_states(setup, trained)]
     denominator = None
     for parameter in trained:
-        ledger.enter(phase, parameter.layer)
+        ledger.enter("states", parameter.layer)
         if sharding.remainders:
             held.append(Storage(ledger, _on_card(setup, parameter, parameter.numel * HALF)))
-        for nbytes in (*state_bytes(setup, parameter), *importance_bytes(setup, parameter)):
+        for nbytes in (*(() if flat else state_bytes(setup, parameter)), *importance_bytes(setup, parameter)):
             held.append(Storage(ledger, _on_card(setup, parameter, nbytes)))
         if setup.optimizer == "adamw_hf":
             denominator = m.new(parameter.numel, parameter.itemsize)
@@ -156,24 +165,15 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
     live = [p for p in trained if p.grad is not None]
     if not live or name in STATELESS or name in OFF_DEVICE or setup.in_backward or setup.sharding.offload_optimizer:
         return
-    ranks = setup.sharding.ranks if setup.sharding.shards_states else 1
     if setup.sharding.is_zero and setup.master_weights:
-        _zero_step(m, setup, live)
+        zero.step(m, setup, live, setup.foreach and (name in ADAM or name in ONE_STATE))
     elif name == "adafactor":
         biggest = max(live, key=lambda p: p.numel)
         update = m.new(biggest.numel, FP32)
         m.transient(biggest.numel, FP32)
         del update
     elif setup.foreach and (name in ADAM or name in ONE_STATE):
-        size = FP32 if setup.master_weights else 0
-        held = []
-        for parameter in live:
-            m.ledger.enter("optimizer_step", parameter.layer)
-            held.append(m.new(-(-parameter.numel // ranks), size or step_itemsize(setup, parameter)))
-        held.reverse()
-        while held:
-            m.ledger.enter("optimizer_step", live[len(live) - len(held)].layer)
-            held.pop()
+        _multi_tensor(m, setup, live)
     elif name == "adamw_hf":
         denominator = None
         for parameter in live:
@@ -185,40 +185,29 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
         m.transient(biggest.numel, biggest.itemsize)
 
 
-def _zero_step(m: Machine, setup: Setup, live: list[Parameter]) -> None:
-    """DeepSpeed's step: the norm of a rank's gradients is taken in float64, one after the other (0.19 `get_grad_norm_direct`); they are
-    flattened, raised to float32, and used (`stage_1_and_2.py` `step`: the partition at once; `stage3.py`,
-    `_prepare_fp32_grad_for_sub_group`: one sub-group after the other)."""
-    sharding, elements = setup.sharding, _at_once(setup, live)
-    m.transient(max(sharding.share(p.numel) for p in live), 2 * FP32)
-    flat = m.new(elements, live[0].itemsize)
-    wide = m.new(elements, FP32)
-    del flat
-    if sharding.strategy != "zero3":
-        for parameter in live:
-            m.ledger.enter("optimizer_step", parameter.layer)
-            parameter.grad = None
-        m.ledger.enter("optimizer_step")
-    if setup.foreach and (setup.optimizer in ADAM or setup.optimizer in ONE_STATE):
-        m.transient(elements, FP32)
-    del wide
+def _multi_tensor(m: Machine, setup: Setup, live: list[Parameter]) -> None:
+    """Temporaries of all parameters of one dtype at once; their names hold them until those of the next dtype are there
+    (`_group_tensors_by_device_and_dtype`)."""
+    ranks = setup.sharding.ranks if setup.sharding.shards_states else 1
+    sizes = [FP32 if setup.master_weights else step_itemsize(setup, parameter) for parameter in live]
+    named: list[list[tuple[int, Tensor]]] = [[] for _ in range(setup.stack.foreach_lists if setup.optimizer in ADAM else 1)]
+    for itemsize in dict.fromkeys(sizes):
+        for name in named:
+            made = []
+            for parameter, size in zip(live, sizes, strict=True):
+                if size == itemsize:
+                    m.ledger.enter("optimizer_step", parameter.layer)
+                    made.append((parameter.layer, m.new(-(-parameter.numel // ranks), size)))
+            _let_go(m, name)
+            name += made
+            made.clear()
+    for name in named:
+        _let_go(m, name)
 
 
-def _at_once(setup: Setup, parameters: list[Parameter]) -> int:
-    """Elements of a rank's partition that one call of the optimizer updates."""
-    sharding = setup.sharding
-    elements = sharding.share(_elements(setup, parameters))
-    if sharding.strategy != "zero3":
-        return elements
-    return min(elements, max(sharding.sub_group, *(sharding.share(p.numel) for p in parameters)))
-
-
-def _elements(setup: Setup, parameters: list[Parameter]) -> int:
-    """Elements of these parameters at full depth, where only a few layers are simulated."""
-    simulated = 1 + max((p.layer for p in parameters), default=0)
-    own = sum(p.numel for p in parameters)
-    if setup.repeats:
-        return own + sum(r.copies * p.numel for r in setup.repeats for p in parameters if r.holds(p.layer))
-    if simulated != SIMULATED:
-        return own
-    return own + max(0, setup.layers - SIMULATED) * sum(p.numel for p in parameters if p.layer == MIDDLE)
+def _let_go(m: Machine, held: list[tuple[int, Tensor]]) -> None:
+    """Drop temporaries with their layers, the first one first."""
+    held.reverse()
+    while held:
+        m.ledger.enter("optimizer_step", held[-1][0])
+        held.pop()

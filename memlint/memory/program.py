@@ -7,7 +7,7 @@ The phases follow the loop of the frameworks: load, states, forward, loss, backw
 from __future__ import annotations
 
 from memlint.later import later
-from memlint.memory import attention, cache, compiled, loading, loss, optimizer, timeline
+from memlint.memory import attention, cache, compiled, loading, loss, optimizer, timeline, zero
 from memlint.memory.autograd import backward
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, plain
@@ -75,8 +75,6 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         step_in_backward(trained)
     second = reference.weights(m, setup, builder.parameters) if setup.reference_copy else []
     buffers = optimizer.masters(m, setup, trained)
-    if setup.sharding.strategy == "zero3":
-        buffers += optimizer.states(m, setup, trained, "buffers")
     ledger.enter("buffers")
     buffers += gradient_buffers(m, setup, builder.parameters)
     ledger.enter("buffers")
@@ -94,7 +92,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         if not stays:
             m.outputs.clear()
         ledger.prefix = ""
-    states = [] if setup.sharding.strategy == "zero3" else optimizer.states(m, setup, trained)
+    states = optimizer.states(m, setup, trained)
     step(m, setup, model, units, trained, whole)
     if setup.evaluation_batch and setup.sharding.strategy != "megatron":
         evaluation.evaluate(m, setup, model, lambda: forward(m, setup, model, units))
@@ -141,6 +139,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     else:
         m.repeats_kv = setup.stack.repeats_kv_sdpa
     m.keeps_quantised_inputs = setup.stack.bnb_keeps_input
+    m.keeps_unpacked = not setup.stack.gptq_kernels
     m.ledger.empties_steps = setup.stack.empties_cache
     # What a later pipeline stage receives needs a gradient, too.
     hooked = setup.checkpointing != "none" and bool(setup.adapter or setup.stack.hooks_embeddings)
@@ -197,6 +196,7 @@ def step(
     ledger.component = "activations"
     ledger.enter("backward")
     buckets = bucket(m, setup, trained)
+    collected = zero.partition(m, setup, trained) if zero.reduces_early(setup, trained) else []
     root = value.pop(0)
     if one_graph:
         compiled.enter(m)
@@ -207,6 +207,9 @@ def step(
         units.finish()
     if setup.sharding.strategy == "dp":
         gathered_gradients(m, trained)
+    collected = collected or zero.partition(m, setup, trained)
+    m.partition = m.partition or collected
+    del collected
     buckets.clear()
     if not setup.stack.drops_outputs:
         m.outputs += value
@@ -217,6 +220,7 @@ def step(
     if last:
         ledger.component = "workspace"
         optimizer.step(m, setup, trained)
+        m.partition = []
         for parameter in trained if not (whole and persistent) else ():
             ledger.enter("optimizer_step", parameter.layer)
             parameter.grad = None
@@ -243,12 +247,16 @@ def accumulated(m: Machine, setup: Setup, units: Units | None, trained: list[Par
     if units is not None and units.parameters:
         units.accumulated()
         return
-    ledger, sharding = m.ledger, setup.sharding
-    ranks = sharding.ranks if sharding.strategy == "zero2" else 1
+    ledger = m.ledger
+    if setup.sharding.strategy == "zero2":
+        ledger.enter("accumulated")
+        m.partition = zero.partition(m, setup, trained)
+        return
     for parameter in trained:
         ledger.enter("accumulated", parameter.layer)
-        share = -(-parameter.numel // ranks)
-        parameter.grad = Tensor(Storage(ledger, share * parameter.itemsize, "gradients"), share, parameter.itemsize)
+        parameter.grad = Tensor(
+            Storage(ledger, parameter.numel * parameter.itemsize, "gradients"), parameter.numel, parameter.itemsize
+        )
 
 
 def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tensor:

@@ -6,6 +6,7 @@ Read in torch 2.13 `nn/parallel/distributed.py` and `csrc/distributed/c10d/reduc
 
 from __future__ import annotations
 
+from memlint.memory import zero
 from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
@@ -28,10 +29,7 @@ def gradient_buffers(m: Machine, setup: Setup, parameters: list[Parameter]) -> l
     size = setup.grad_itemsize
     if sharding.strategy == "zero2":
         for parameter in trained:
-            on_grad(
-                parameter,
-                lambda p: share_of(m, p, 0 if sharding.offload_optimizer else sharding.share(p.numel), size or p.itemsize),
-            )
+            on_grad(parameter, lambda p: share_of(m, p, 0, p.itemsize))  # it moves to the bucket
     elif sharding.strategy == "zero1" and size:  # whole gradients in the dtype they are accumulated in (`param.grad_accum`)
         for parameter in trained:
             on_grad(parameter, lambda p: share_of(m, p, p.numel, size))
@@ -78,11 +76,11 @@ def _partitions(m: Machine, setup: Setup, parameters: list[Parameter], trained: 
     if sharding.secondary > 1 and sharding.ranks > 1:
         # ZeRO++ hpZ: made when a module's weights are partitioned after forward, for backward to gather from (`_partition_param_sec`).
         held = [_in_layer(m, p, -(-p.numel // sharding.secondary) * p.itemsize, "weights") for p in parameters]
-    if not sharding.offload_optimizer:
-        size = setup.grad_itemsize
-        held += [_in_layer(m, p, sharding.share(p.numel, p.kind) * (size or p.itemsize), "gradients") for p in trained]
     m.ledger.enter("buffers")
-    return [*held, Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication")]
+    held.append(Storage(m.ledger, sharding.reduce_bucket * trained[0].itemsize, "communication"))
+    if not sharding.offload_optimizer:
+        held.append(Storage(m.ledger, zero.elements(setup, trained) * (setup.grad_itemsize or trained[0].itemsize), "gradients"))
+    return held
 
 
 def bucket(m: Machine, setup: Setup, trained: list[Parameter]) -> list[Storage]:

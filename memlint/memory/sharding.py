@@ -27,8 +27,9 @@ DEFAULT_BUCKET = 500_000_000
 """`reduce_bucket_size` in elements (DeepSpeed 0.19 `runtime/zero/config.py`)."""
 
 
-SWIFT_BUCKET = 200_000_000
-"""The same in ms-swift's own files below stage 3 (3602360a56 `swift/config/zero*.json`). Stage 3 leaves it to HF; none overlaps."""
+FILE_BUCKET = 200_000_000
+"""The same in ms-swift's own files below stage 3 (3602360a56 `swift/config/zero*.json`), and in transformers' (`tests/deepspeed/
+ds_config_zero2.json`), which scripts copy. Stage 3 leaves it to HF in both; ms-swift's files do not overlap, transformers' do."""
 
 
 DEFAULT_DISTANCE = 1_000_000_000
@@ -195,6 +196,7 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
     reduce = {"bfloat16": 2, "float16": 2, "float32": 4}.get(str(value("parallel.mp_reduce_dtype") or ""), 0)
     stated = value("parallel.reduce_bucket_size") or value("parallel.overlap_comm") is not None
     preset = value("framework.name") in SWIFT and not stated
+    copied = value("framework.name") in COPIED and not stated
     apart = strategy == "fsdp2" and stack_of(run).head_apart and not value("model.tie_word_embeddings")
     return Sharding(
         strategy=strategy,
@@ -207,9 +209,9 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
         limits_gathers=value("parallel.limit_all_gathers") is not False,
         ahead=_ahead(run, strategy),
         asks_after_leaves=bool(value("parallel.wrap_trainable_leaves")) and _prefetches(run, strategy),
-        reduce_bucket=_elements(run, "reduce_bucket_size", SWIFT_BUCKET if preset else DEFAULT_BUCKET),
-        overlap=bool(value("parallel.overlap_comm", strategy == "zero3" and not preset)),
-        bucket_of_width=bool(value("parallel.bucket_of_width", preset and strategy == "zero3")),
+        reduce_bucket=_elements(run, "reduce_bucket_size", FILE_BUCKET if preset or copied else DEFAULT_BUCKET),
+        overlap=bool(value("parallel.overlap_comm", (strategy == "zero3" and not preset) or copied)),
+        bucket_of_width=bool(value("parallel.bucket_of_width", (preset or copied) and strategy == "zero3")),
         offload_params=str(value("parallel.offload_params", "none")) != "none",
         offload_optimizer=str(value("parallel.offload_optimizer", "none")) != "none"
         or (strategy in FSDP and str(value("parallel.offload_params", "none")) != "none"),
@@ -249,6 +251,8 @@ def sharding_of(run: TrainingRun, weight_itemsize: int) -> Sharding:
 
 
 SWIFT = ("ms_swift", "ms-swift")
+COPIED = ("transformers", "hf_trainer")
+"""Frameworks without DeepSpeed files of their own."""
 HF_TRAINERS = ACCELERATE_TRAINERS - {"accelerate", "open_instruct"}
 
 

@@ -24,6 +24,10 @@ NEWEST_BNB = (0, 49)
 OWN_MODELS = ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "nanogpt")
 """Frameworks with model classes of their own."""
 
+NO_SDPA = frozenset({"bloom", "deberta", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "mpnet", "mpt", "xglm"})
+"""Types whose classes in transformers have no SDPA (`_supports_sdpa`, transformers 5.24), or leave it by default (Gemma 2 of 4.42 to
+4.47, `_check_and_enable_sdpa`): they compute attention operation by operation whatever is asked for."""
+
 CACHING = {"transformers", "hf_trainer", "trl", "unsloth"}
 """Frameworks that leave `use_cache` as the model's configuration says (axolotl, FastChat, QLoRA's and Qwen's scripts switch it off)."""
 
@@ -39,6 +43,8 @@ class Stack(NamedTuple):
 
     transformers: tuple[int, int]
     peft: tuple[int, int]
+    deepspeed: tuple[int, int]
+    """Where nothing states it, the newest of the days of torch: before the release that followed."""
     adapters_in_fp32: bool
     """A low-rank pair is made before its layer has its weight, in float32 whatever that is: PEFT up to 0.6 (`tuners/lora/layer.py`,
     `update_layer`; transformers before 4.36 is taken to have one of these)."""
@@ -84,6 +90,9 @@ class Stack(NamedTuple):
     Lightning Fabric with any (`plugins/precision/bitsandbytes.py`)."""
     bnb_keeps_input: bool
     """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
+    gptq_kernels: bool
+    """GPTQ's weights are unpacked inside kernels that autograd calls (fms-acceleration 876e2ed, Triton). What transformers loads is trained
+    with torch's operations: the other kernels have no backward pass."""
     checkpoints_inside: bool
     """Checkpointing was put inside the FSDP units (`apply_activation_checkpointing` after wrapping): fsdp_qlora. Then a unit's inputs are
     seen once, in forward; outside (transformers, which checkpoints the wrapped block) its hooks see the recomputation's too."""
@@ -123,6 +132,8 @@ class Stack(NamedTuple):
     (`models/attention.py`) to 1 December 2025 (`op_sac_save_list`)."""
     foreach_by_default: bool
     """torch.optim picks the multi-tensor implementation on CUDA: torch 2.0 and later; torchtune's recipes ask for `fused`."""
+    foreach_lists: int
+    """Lists of temporaries of its multi-tensor Adam: before torch 2.1 two (`optim/adamw.py`, `denom` beside `exp_avg_sq_sqrt`)."""
     zeroes_in_place: bool
     """`zero_grad` fills gradients with zeros instead of dropping them: the default before torch 2.0."""
     eager_context: bool
@@ -155,6 +166,7 @@ def stack_of(run: TrainingRun) -> Stack:
     return Stack(
         transformers=transformers,
         peft=peft,
+        deepspeed=_version(str(versions.get("deepspeed") or "")) or _deepspeed(torch),
         adapters_in_fp32=peft < (0, 7) and name in ACCELERATE_TRAINERS,
         framework=name,
         shifts_logits=(transformers < (4, 49) and name != "unsloth") or early_torchtune,
@@ -170,11 +182,12 @@ def stack_of(run: TrainingRun) -> Stack:
         pads=name not in (*OWN_MODELS, "fsdp_qlora"),
         hooks_embeddings=transformers >= (5, 0) and name not in OWN_MODELS,
         names_embedding=name not in OWN_MODELS,
-        eager_only=frozenset() if modern else frozenset({"bert"}),
+        eager_only=(NO_SDPA if modern else NO_SDPA | {"bert"}) if name not in (*OWN_MODELS, "unsloth") else frozenset(),
         wide_dropout_masks=transformers < (4, 21),
         written_gelu=torch < (1, 4),
         packs_half=name == "litgpt" or (_version(str(versions.get("bitsandbytes") or "")) or NEWEST_BNB) < (0, 43),
         bnb_keeps_input=_keeps_input(name, versions),
+        gptq_kernels="fms-acceleration" in versions,
         checkpoints_inside=name == "fsdp_qlora",
         converts_outputs=name in ("litgpt", "lightning", "fabric"),
         keeps_loss=name in OWN_LOOPS or name == "litgpt",
@@ -191,6 +204,7 @@ def stack_of(run: TrainingRun) -> Stack:
         reshards_root=(2025, 6, 1) <= titan < (2025, 7, 28) and torch >= (2, 8) and "2.8.0a" not in str(versions.get("torch")),
         recomputes_cudnn=(2025, 5, 14) <= titan < (2025, 12, 1),
         foreach_by_default=torch >= (2, 0) and name != "torchtune",
+        foreach_lists=1 if torch >= (2, 1) else 2,
         zeroes_in_place=torch < (2, 0) or transformers < (4, 26),
         eager_context=transformers < (4, 25) or torch < (1, 13),
         expandable_segments=titan >= (2024, 10, 22) and int(run.value("parallel.nodes") or 1) == 1,
@@ -227,6 +241,16 @@ def _date(versions: Mapping[str, object], *names: str) -> Date:
         return year, month, day
     major, minor = _version(torch) or NEWEST_TORCH
     return RELEASED.get((major, minor - 1 if "a0" in torch else minor), NEVER)
+
+
+DEEPSPEED: dict[tuple[int, int], Date] = {(0, 12): (2023, 11, 3), (0, 13): (2024, 1, 19)}
+"""When the releases of DeepSpeed came that changed what a step allocates."""
+
+
+def _deepspeed(torch: tuple[int, int]) -> tuple[int, int]:
+    """The newest of these before the next torch came."""
+    until = min((day for release, day in RELEASED.items() if release > torch), default=NEVER)
+    return max((release for release, day in DEEPSPEED.items() if until == NEVER or day < until), default=(0, 11))
 
 
 def _accelerate(versions: Mapping[str, object], transformers: tuple[int, int]) -> tuple[int, int]:
