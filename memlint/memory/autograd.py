@@ -146,11 +146,11 @@ class Tape:
             end = len(self.ledger.events)
             self.replayed.append(Operation((out.storage.ident,), (read.storage.ident,), True, end, (saved,)))
 
-    def leaf(self, x: Tensor, kind: type[Node] = Node) -> Tensor:
-        """Make `x` a leaf that needs a gradient which nobody collects; its accumulator holds it as long as the graph lives."""
+    def leaf(self, x: Tensor, kind: type[Node] = Node, holds: bool = True) -> Tensor:
+        """Make `x` a leaf that needs a gradient which nobody collects; its accumulator `holds` it as long as the graph lives."""
         if self.enabled:
             self.seq += 1
-            x.node = kind(self.seq, lambda g: (), (), (x.storage,))
+            x.node = kind(self.seq, lambda g: (), (), (x.storage,) if holds else ())
         return x
 
     def record_many(

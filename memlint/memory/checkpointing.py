@@ -158,6 +158,7 @@ def checkpointed(
                 second = Tensor(inputs.storage, second.numel, second.itemsize, second.node, second.index)
             result = _joined(m, result, second, grads)
             del second
+        results = m.shared if setup.reentrant else []
         m.casts, m.mask, m.shared, m.beside = casts, None, [], None
         tape.enabled = False
         end = _stopped(m, begin) if lazy else begin
@@ -165,7 +166,7 @@ def checkpointed(
         backward(tape, result, grads)
         if lazy and len(m.ledger.segments) == segment:
             _delayed(m, begin, end)
-        del result, gradients_of_results
+        del result, results, gradients_of_results
         del m.held[held_before:]
         inputs.node = None
         grad = inputs.grad

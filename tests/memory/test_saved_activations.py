@@ -24,8 +24,6 @@ INEXACT: dict[str, float] = {}
 
 
 PEAKS: dict[str, float] = {
-    "t5": 0.014,
-    "llava_onevision": 0.012,
     "wav2vec2-bert": 0.013,
     "layoutlmv3": 0.017,  # the tracer cannot see that the model's own mask is all ones, which SDPA then drops
     # The tracer's tensors are subclasses, to which `linear` adds a bias out of place where its input is not contiguous; and the first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
@@ -10,15 +10,15 @@ from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.gemma4 import norm_of
 from memlint.memory.families.model import Block
-from memlint.memory.families.vision import Tower
+from memlint.memory.families.vision import Norm, Tower
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Anchor, Grads, Tensor
 from memlint.typed import Any
 
 
 def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Tower:
-    """Patches projected by a linear, axial positions, four norms a block."""
+    """Patches projected by a linear, axial positions, four norms a block; patches are pooled by their places."""
     hidden, patch = int(config.get("hidden_size") or 768), int(config.get("patch_size") or 16)
     pooled = int(config.get("pooling_kernel_size") or 3) ** 2
     patches = (image_size // patch) ** 2 if image_size else int(config.get("default_output_length") or 280) * pooled
@@ -27,20 +27,105 @@ def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Towe
         "position_embedding_table", "embedding", (2 * int(config.get("position_embedding_size") or 10240), hidden)
     )
     tower = Tower(hidden, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
+    tower.gathers = True
     for _ in range(int(config.get("num_hidden_layers") or 16)):
         tower.blocks.append(_block(b, config, tower))
     head_dim = int(config.get("head_dim") or 64)
+    padding: list[Tensor] = []
+    """Which patches fill an image up."""
+
+    def axis(m: Machine, ids: Tensor) -> Tensor:
+        """Rows of one half of the table, whose gradient is put back into a whole."""
+        out, numel, itemsize = m.new(tower.rows * hidden, places.itemsize), places.numel, places.itemsize
+
+        def rule(g: Tensor) -> Grads:
+            half = m.new(numel // 2, itemsize)
+            whole = m.new(numel, itemsize)
+            del half
+            return (whole,)
+
+        return m.tape.record(out, (places,), rule, (ids.storage,), kernel=True)
+
+    def placed(m: Machine) -> Tensor:
+        ids = m.new(2 * tower.rows, INT64)
+        across, down = axis(m, ids), axis(m, ids)
+        x = ops.add(m, across, down)
+        return ops.where(m, padding[0], x, x.numel)
 
     def embed(m: Machine) -> Tensor:
         tower.pixels = m.new(tower.rows * 3 * patch * patch, b.setup.weight_itemsize)
-        x = apply(m, project, tower.pixels)
-        if m.input_grads and x.node is None:
-            x = m.tape.leaf(x)
-        tower.tables[:] = [(m.new(tower.rows * head_dim, FP32), m.new(tower.rows * head_dim, FP32))]
-        return ops.add(m, x, ops.gather(m, places, m.new(2 * tower.rows, 8), tower.rows * hidden))
+        padding[:] = [m.new(tower.rows, BYTE)]
+        x = apply(m, project, ops.scale(m, ops.shift(m, tower.pixels)))
+        x = ops.add(m, x, placed(m))
+        if m.input_grads and x.node is None and not b.setup.reentrant:
+            x = m.tape.leaf(x, Anchor)  # blocks are checkpointed for their own weights' sake
+        tower.mask = m.new(tower.rows * tower.patches, x.itemsize) if m.attention == "eager" else None
+        tower.tables[:] = [(m.new(tower.rows * head_dim, x.itemsize), m.new(tower.rows * head_dim, x.itemsize))]
+        return x
+
+    def finish(m: Machine, x: Tensor) -> Tensor:
+        itemsize, rows = x.itemsize, tower.rows // pooled
+        x = ops.masked_fill(m, x, padding.pop())
+        weights = m.new(tower.rows * tower.patches // pooled, FP32)
+        x = ops.matmul(m, weights, ops.cast(m, x, FP32), rows * hidden)
+        del weights
+        x = ops.scale(m, ops.cast(m, ops.cast(m, x, itemsize), FP32))
+        x = ops.gather(m, x, m.new(2 * rows, INT64), x.numel)
+        if config.get("standardize"):
+            x = ops.mul(m, ops.subtract(m, x, m.new(hidden, FP32)), m.new(hidden, FP32))
+        return ops.cast(m, x, itemsize)
+
+    tower.embed, tower.finish = embed, finish
+    return tower
+
+
+def patch_embedder(b: Builder, config: Mapping[str, Any], image_size: int) -> Tower:
+    """What `gemma4_unified` has in a tower's place: large patches through a linear between norms, and places of their own."""
+    patch = int(config.get("patch_size") or 16) * int(config.get("pooling_kernel_size") or 3)
+    width, pixels = int(config.get("mm_embed_dim") or 3840), 3 * patch * patch
+    patches = (image_size // patch) ** 2 if image_size else 280  # `max_soft_tokens` of the image processor
+    tower = Tower(width, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
+    tower.gathers = True
+    first, second, third = (_layer_norm(b, size) for size in (pixels, width, width))
+    dense = b.linear("patch_dense", pixels, width, bias=True)
+    places = b.parameter("pos_embedding", "embedding", (2 * int(config.get("mm_posemb_size") or 1120), width))
+
+    def embed(m: Machine) -> Tensor:
+        rows = 2 * tower.rows
+        tower.pixels = m.new(tower.rows * pixels, b.setup.weight_itemsize)
+        x = first(m, tower.pixels)
+        x = apply(m, dense, x)
+        x = second(m, x)
+        ids, valid = m.new(rows, INT64), m.new(rows, places.itemsize)
+        placed = ops.mul(m, ops.gather(m, places, ids, rows * width), valid)
+        placed = ops.sum_groups(m, placed, tower.rows * width)
+        x = ops.add(m, x, placed)
+        return third(m, x)
 
     tower.embed = embed
     return tower
+
+
+def _layer_norm(b: Builder, width: int) -> Norm:
+    weight, bias = b.norm("norm", width), b.vector("norm.bias", width)
+    return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
+
+
+Clipped = Callable[[Machine, Tensor], Tensor]
+
+
+def _linear(b: Builder, config: Mapping[str, Any], fin: int, fout: int) -> Clipped:
+    """`Gemma4ClippableLinear`: input and result are clamped, where the configuration says so."""
+    linear = b.linear("linear", fin, fout)
+    if not config.get("use_clipped_linears"):
+        return lambda m, x: apply(m, linear, x)
+
+    def clipped(m: Machine, x: Tensor) -> Tensor:
+        x = ops.clamp(m, x)
+        x = apply(m, linear, x)
+        return ops.clamp(m, x)
+
+    return clipped
 
 
 def _block(b: Builder, config: Mapping[str, Any], tower: Tower) -> Block:
@@ -48,27 +133,48 @@ def _block(b: Builder, config: Mapping[str, Any], tower: Tower) -> Block:
     head_dim, inner = int(config.get("head_dim") or 64), int(config.get("intermediate_size") or 3072)
     act = str(config.get("hidden_activation") or "gelu_pytorch_tanh")
     b.parent = "attn"
-    q, k, v = (b.linear("linear", hidden, heads * head_dim) for _ in range(3))
-    out = b.linear("linear", heads * head_dim, hidden)
+    q, k, v = (_linear(b, config, hidden, heads * head_dim) for _ in range(3))
+    out = _linear(b, config, heads * head_dim, hidden)
     q_norm, k_norm, v_norm = norm_of(b, "q_norm", head_dim), norm_of(b, "k_norm", head_dim), norm_of(b, "v_norm", head_dim, False)
     b.parent = "mlp"
-    gate, up, down = b.linear("linear", hidden, inner), b.linear("linear", hidden, inner), b.linear("linear", inner, hidden)
+    gate, up, down = _linear(b, config, hidden, inner), _linear(b, config, hidden, inner), _linear(b, config, inner, hidden)
     names = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
     before, after, before_mlp, after_mlp = (norm_of(b, name, hidden) for name in names)
 
-    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
-        normed = before(m, x)
-        cos, sin = tower.tables[-1]
-        query = parts.rotate(m, q_norm(m, apply(m, q, normed)), cos, sin)
-        key = parts.rotate(m, k_norm(m, apply(m, k, normed)), cos, sin)
-        value = v_norm(m, apply(m, v, normed))
+    def turned(m: Machine, x: Tensor) -> Tensor:
+        """Half of each head by the place across, half by that down (`apply_multidimensional_rope`)."""
+        halves = ops.split(m, x, (x.numel // 2, x.numel // 2))
+        tables = [Tensor(table.storage, table.numel // 2, table.itemsize) for table in tower.tables[-1]]
+        return ops.concat(m, tuple([parts.rotate(m, half, tables[0], tables[1]) for half in halves]))
+
+    def attention(m: Machine, x: Tensor) -> Tensor:
+        query = q(m, x)
+        query = q_norm(m, query)
+        query = turned(m, query)
+        key = k(m, x)
+        key = k_norm(m, key)
+        key = turned(m, key)
+        value = v(m, x)
+        value = v_norm(m, value)
         shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, causal=False)
         kept, m.mask = m.mask, None
-        mixed = attend(m, query, key, value, shape)
+        mixed = attend(m, query, key, value, shape, tower.mask)
         m.mask = kept
-        del query, key, value, normed, kept
-        x = ops.add(m, x, after(m, apply(m, out, mixed)))
-        return ops.add(m, x, after_mlp(m, parts.gated_mlp(m, before_mlp(m, x), gate, up, down, act)))
+        return out(m, mixed)
+
+    def feed_forward(m: Machine, x: Tensor) -> Tensor:
+        return down(m, ops.mul(m, parts.activation(m, gate(m, x), act), up(m, x)))
+
+    def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
+        residual = x
+        x = before(m, x)
+        x = attention(m, x)
+        x = after(m, x)
+        x = residual = ops.add(m, residual, x)
+        x = before_mlp(m, x)
+        x = feed_forward(m, x)
+        x = after_mlp(m, x)
+        return ops.add(m, residual, x)
 
     return block
 

@@ -1,7 +1,6 @@
 """Llama 4: experts that every token passes with its own weight for each, layers without positions, dense layers between.
 
-Read in transformers 5.24 `models/llama4/modeling_llama4.py`. With images its vision tower is not modelled; without, the tower is there
-and rests.
+Read in transformers 5.24 `models/llama4/modeling_llama4.py`.
 """
 
 from __future__ import annotations
@@ -18,28 +17,16 @@ from memlint.memory.families.mla import turn_complex
 from memlint.memory.families.model import Model
 from memlint.memory.linear import apply, stacked
 from memlint.memory.machine import Machine
-from memlint.memory.result import NoPage
 from memlint.memory.tensor import FP32, INT64, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
-from memlint.models.config import text_part
 
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
-    """The text decoder, all of its layers where they differ; the vision tower by its parameters alone."""
-    text = a._replace(config=text_part(a.config))
-    if layers < b.setup.layers or (
-        b.setup.repeats and text.config is not a.config
-    ):  # the tower is what the whole has beyond the text
+    """The text decoder, all of its layers where they differ."""
+    if layers < b.setup.layers:
         raise NotUniform
-    if text.config is not a.config and b.setup.media.images:
-        raise NoPage(f"no memory page for the images of model type {a.model_type!r}")
-    model = decoder(b, text, layers, Style(names_attention=True), attention, feed_forward)
-    if text.config is not a.config and a.params:
-        counted = sum(parameter.logical for parameter in b.parameters if parameter.kind != "adapter")
-        if a.params > counted:
-            b.make("vision_model", "tower", (a.params - counted,), b.setup.weight_itemsize, False, "weights")
-    return model
+    return decoder(b, a, layers, Style(names_attention=True), attention, feed_forward)
 
 
 def attention(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: int) -> Part:

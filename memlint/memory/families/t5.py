@@ -34,6 +34,8 @@ class _Sizes(NamedTuple):
     buckets: int
     own_bias: bool
     """Every layer has a bias of its own (UMT5)."""
+    checkpointed: bool
+    reentrant: bool
 
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
@@ -47,6 +49,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     sizes = _Sizes(
         hidden, heads, int(config.get("d_kv") or 64), int(config.get("d_ff") or 2048), float(config.get("dropout_rate") or 0.0),
         gated, act, int(config.get("relative_attention_num_buckets") or 32), a.model_type == "umt5",
+        b.setup.checkpointing != "none", b.setup.reentrant,
     )  # fmt: skip
     b.enter_layer(-1)
     table = b.embedding("shared", b.setup.vocabulary, hidden)
@@ -119,20 +122,22 @@ def _bias(m: Machine, s: _Sizes, table: Parameter, keeps_buckets: bool = True) -
     return ops.embedding(m, table, s.heads, pairs, buckets, inputs=False)
 
 
-def _made(m: Machine, s: _Sizes, table: Parameter, shape: Shape, itemsize: int, crosses: bool, checkpointed: bool) -> Tensor:
+def _made(m: Machine, s: _Sizes, table: Parameter, shape: Shape, itemsize: int, crosses: bool) -> Tensor:
     """What the first block adds to its scores and hands to the others: the positions' bias, zeros beside the encoder's states.
 
     Its gradient comes back from them even where the block runs without a graph, which then keeps no buckets. Checkpointing lets the
-    zeros need a gradient, too.
+    zeros need a gradient, too; where it is reentrant both are results of its function, which need one whatever they are made of.
     """
     enabled, m.tape.enabled = m.tape.enabled, True
-    recomputed = checkpointed and enabled
+    recomputed = s.checkpointed and enabled
     layer = -1 if recomputed else m.ledger.within(-1)  # it is no layer's own
     if crosses:
         made = m.new(shape.heads * shape.queries * shape.keys, m.autocast or itemsize)
-        made = m.tape.leaf(made) if checkpointed else made
+        made = m.tape.leaf(made, holds=not s.reentrant) if s.checkpointed else made
     else:
         made = _bias(m, s, table, enabled)
+        if made.node is None and s.reentrant and s.checkpointed and not recomputed:
+            made = m.tape.leaf(made, holds=False)
     m.tape.enabled = enabled
     if not recomputed:
         m.ledger.within(layer)
@@ -142,7 +147,6 @@ def _made(m: Machine, s: _Sizes, table: Parameter, shape: Shape, itemsize: int, 
 
 def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: bool, source: int) -> Block:
     width = s.heads * s.head_dim
-    checkpointed = b.setup.checkpointing != "none"
     padded = int(decodes and b.setup.padding_mask)  # the encoder's mask comes first among what the blocks share
 
     def attention(prefix: str, has_bias: bool) -> Callable[[Machine, Tensor, Tensor | None], Tensor]:
@@ -162,7 +166,7 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
             place = padded + crosses
             if place < len(m.shared):
                 return m.shared[place]
-            return _made(m, s, biases[0], shape, itemsize, crosses, checkpointed)
+            return _made(m, s, biases[0], shape, itemsize, crosses)
 
         def run(m: Machine, x: Tensor, other: Tensor | None) -> Tensor:
             normed = norm(m, x)

@@ -123,6 +123,8 @@ class Tower:
         self.mask: Tensor | None = None
         """What lets each of several images in one row see itself."""
         self.pixels: Tensor | None = None
+        self.across: bool = False
+        """Its states lie channel by channel, as the convolution leaves them: positions are added to its result, and blocks to that."""
         self.gathers: bool = False
         """The pieces of all images are first put together in one tensor, which the model's local variable holds."""
         self.gathered: Tensor | None = None
@@ -183,6 +185,7 @@ def tower_of(
     places = b.parameter("position_embedding", "embedding", (grid, hidden)) if learned else None
     before = norm_of(b, style, "pre_layrnorm", hidden) if style.norm_before else None
     tower = Tower(hidden, lambda m: m.new(0, 2), [], lambda m, x: x, 1, patches)
+    tower.across = style.positions == "table" and not style.tokens and not style.norm_before
     if config.get("window_size") and config.get("fullatt_block_indexes"):
         tower.window = (int(config["window_size"]) // patch) ** 2
     for index in range(depth):

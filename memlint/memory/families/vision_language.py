@@ -11,7 +11,7 @@ from memlint.memory import ops
 from memlint.memory.attention import make_mask
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, run
-from memlint.memory.families import gemma4_towers, parts, perceiver
+from memlint.memory.families import gemma4_towers, llama4_tower, parts, perceiver
 from memlint.memory.families.gemma4 import norm_of
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision import STYLES, Tower, spread_token, tower_of
@@ -44,16 +44,18 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         raise CannotEstimate(f"no vision configuration in {a.name}")
     media = b.setup.media
     b.frozen = not media.vision_trained
-    if a.model_type == "gemma4_unified":
-        return _unified(b, a, vision, layers)
     side = media.image_size or _dynamic_side(vision, media.max_pixels)
     if tiles_of(a.model_type, a.config):
         side = 0  # every piece has the tower's own size
-    if a.model_type == "gemma4":
-        tower = gemma4_towers.vision_tower(b, vision, side)
+    if a.model_type in ("gemma4", "gemma4_unified"):
+        whole = a.model_type == "gemma4"
+        tower = (gemma4_towers.vision_tower if whole else gemma4_towers.patch_embedder)(b, vision, side)
         audio = a.config.get("audio_config")
         if isinstance(audio, Mapping):
-            b.linear("embedding_projection", gemma4_towers.audio_weights(b, audio), text_of(a).hidden_size or 0)
+            width = gemma4_towers.audio_weights(b, audio) if whole else int(audio.get("audio_embed_dim") or 640)
+            b.linear("embedding_projection", width, text_of(a).hidden_size or 0)
+    elif a.model_type == "llama4":
+        tower = llama4_tower.vision_tower(b, vision, side)
     else:
         tower = tower_of(b, vision, _kind(vision, a.model_type), side)
         tower.gathers = a.model_type in GATHERS
@@ -63,32 +65,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     model = _text(b, a, layers)
     b.frozen = False
     if media.images:
-        bidirectional = a.model_type in BIDIRECTIONAL
+        bidirectional = a.model_type in BIDIRECTIONAL or (
+            a.model_type == "gemma4_unified" and text_of(a).config.get("use_bidirectional_attention") == "vision"
+        )
         model.stages[0] = _with_images(b, tower, project, _used(a, tower), bidirectional, model.stages[0])
-    return model
-
-
-def _unified(b: Builder, a: Architecture, vision: Mapping[str, Any], layers: int) -> Model:
-    """Gemma 4 unified: patches and audio frames enter through embedders, there are no towers.
-
-    transformers 5.24 `models/gemma4_unified/modeling_gemma4_unified.py`.
-    """
-    hidden = text_of(a).hidden_size or 0
-    width = int(vision.get("mm_embed_dim") or hidden)
-    patch = int(vision.get("patch_size") or 16) * int(vision.get("pooling_kernel_size") or 3)
-    for norm in (3 * patch * patch, width, width):
-        b.norm("norm", norm)
-        b.vector("norm.bias", norm)
-    b.linear("patch_dense", 3 * patch * patch, width, bias=True)
-    b.parameter("pos_embedding", "embedding", (2 * int(vision.get("mm_posemb_size") or 1120), width))
-    b.frozen = not b.setup.media.aligner_trained
-    b.linear("embedding_projection", width, hidden)
-    audio = a.config.get("audio_config")
-    if isinstance(audio, Mapping):
-        b.linear("embedding_projection", int(audio.get("audio_embed_dim") or 640), hidden)
-    b.frozen = not b.setup.media.language_trained
-    model = _text(b, a, layers)
-    b.frozen = False
     return model
 
 
@@ -154,11 +134,13 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
             return ops.matmul(m, x, weight, x.numel // width * hidden)
 
         return soft
-    if kind == "gemma4":
+    if kind in ("gemma4", "gemma4_unified"):
         linear = b.linear("embedding_projection", width, hidden)
         bare = norm_of(b, "embedding_pre_projection_norm", width, scaled=False)
-        pool = int(vision.get("pooling_kernel_size") or 3) ** 2
-        return lambda m, x: apply(m, linear, bare(m, _pooled(m, x, pool)))
+        return lambda m, x: _unpadded(m, apply(m, linear, bare(m, x)), kind, tower)
+    if kind == "llama4":
+        single = b.linear("linear_1", width, hidden)
+        return lambda m, x: apply(m, single, x)
     if kind == "paligemma":
         linear = b.linear("linear", width, int(vision.get("projection_dim") or hidden), bias=True)
         return lambda m, x: apply(m, linear, x)
@@ -201,7 +183,8 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
     def patches_only(m: Machine, x: Tensor) -> Tensor:
         if crops:  # without the first token the rows of different images are no longer one matrix
             x = ops.narrow(m, x, x.numel // crops * (crops - 1))
-            x = x if m.autocast and x.itemsize == FP32 else ops.copy(m, x)
+        if (crops or tower.across) and not (m.autocast and x.itemsize == FP32):
+            x = ops.copy(m, x)
         x = _two(m, x, pair)
         return packed(m, x) if packed is not None else x
 
@@ -233,9 +216,9 @@ def _two(m: Machine, x: Tensor, pair: tuple[Linear, Linear]) -> Tensor:
     return apply(m, pair[1], ops.unary(m, apply(m, pair[0], x)))
 
 
-def _pooled(m: Machine, x: Tensor, pool: int) -> Tensor:
-    """Average pooling over `pool` patches."""
-    return ops.sum_groups(m, x, x.numel // pool)
+def _unpadded(m: Machine, x: Tensor, kind: str, tower: Tower) -> Tensor:
+    """Without a tower, which drops what fills an image up, it is done here: rows picked by two numbers each."""
+    return x if kind == "gemma4" else ops.gather(m, x, m.new(2 * tower.rows, INT64), x.numel)
 
 
 def _merger(b: Builder, kind: str, vision: Mapping[str, Any], tower: Tower, unit: int) -> Projector:
@@ -318,7 +301,7 @@ def _with_images(
     blocks = list(stage.blocks)
     for index in range(1, len(tower.deep) + 1):
         blocks[index : index + 1] = [_joined(block, index - 1) for block in blocks[index : index + 1]]
-    return Stage(seen, blocks, finish)
+    return Stage(seen, blocks, finish, stage.between)
 
 
 def _joined(block: Block, index: int) -> Block:
