@@ -70,7 +70,11 @@ def _lengths(arguments: Arguments) -> Facts:
         if completion.known and completion.value is not None:
             facts["batch.completion_length"] = derive(integer, completion)
         facts["batch.sequence_length"] = unknown("prompts have no length limit here")
-        if len(facts) == 3:
+        window = arguments.given("vllm_max_model_length", "vllm_max_model_len")
+        if window is not None and window.value is not None and arguments("use_vllm").value is True:
+            facts["batch.sequence_length"] = derive(integer, window)
+            facts["batch.sequence_length_is_cap"] = default(True, "vLLM's context window: prompts and completions are shorter")
+        if "batch.prompt_length" in facts and "batch.completion_length" in facts:
             facts["batch.sequence_length"] = derive(
                 lambda a, b: a + b, facts["batch.prompt_length"], facts["batch.completion_length"]
             )

@@ -378,6 +378,10 @@ def _length(collected: Collected, trainer: Instance, facts: dict[str, Fact], trl
     if length is not None:
         facts["batch.sequence_length"] = length
     if trl and "batch.sequence_length" in facts:
+        window = unsloth.rollout_window(trainer) if facts["batch.sequence_length"].status is Status.UNKNOWN else None
+        if window is not None:
+            facts["batch.sequence_length"] = window
+            facts["batch.sequence_length_is_cap"] = default(True, "vLLM's context window: prompts and completions are shorter")
         return
     for model in instances(trainer.slots.get("model")):
         length = model.slots.get("max_seq_length")

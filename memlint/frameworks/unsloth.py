@@ -137,6 +137,16 @@ def sequence_length(trainer: Instance) -> Fact | None:
     return derive(lambda asked, most: min(asked, most), plain(stated), plain(own))
 
 
+def rollout_window(trainer: Instance) -> Fact | None:
+    """The context window of the vLLM that unsloth loaded with the model (`fast_inference=True`; unsloth 2026.8 `models/llama.py` gives
+    `load_vllm` the model's `max_seq_length`): prompts and completions together are shorter. None for other models."""
+    for model in instances(trainer.slots.get("model")):
+        fast, length = model.call.kwargs.get("fast_inference"), model.slots.get("max_seq_length")
+        if ".unsloth" in model.slots and fast is not None and fast.value is True and isinstance(length, Fact):
+            return plain(length)
+    return None
+
+
 def _checkpointing(model: Instance, given: Fact) -> None:
     switch = plain(given)
     if switch.known:

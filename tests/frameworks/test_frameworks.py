@@ -207,6 +207,30 @@ Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), TrainingArguments(**given)
 """,
         {"batch.micro_batch_size": (3, 8)},
     ),
+    "prompts and completions within vLLM's window, as TRL has it": (
+        """
+args = GRPOConfig("o", use_vllm=True, vllm_mode="colocate", vllm_max_model_length=1536, max_completion_length=512)
+GRPOTrainer(model="Qwen/Qwen2.5-0.5B-Instruct", args=args, reward_funcs=[len], train_dataset=1).train()
+""",
+        {"batch.sequence_length": 1536, "batch.sequence_length_is_cap": True, "batch.completion_length": 512},
+    ),
+    "prompts and completions within vLLM's window, as unsloth has it": (
+        """
+from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen2.5-3B-Instruct", max_seq_length=1024, fast_inference=True)
+model = FastLanguageModel.get_peft_model(model, r=16)
+GRPOTrainer(model=model, args=GRPOConfig("o", max_completion_length=512), reward_funcs=[len], train_dataset=1).train()
+""",
+        {"batch.sequence_length": 1024, "batch.sequence_length_is_cap": True, "batch.completion_length": 512},
+    ),
+    "no vLLM, no limit of the prompts": (
+        """
+from unsloth import FastLanguageModel
+model, tokenizer = FastLanguageModel.from_pretrained("unsloth/Qwen2.5-3B-Instruct", max_seq_length=1024)
+GRPOTrainer(model=model, args=GRPOConfig("o", max_completion_length=512), reward_funcs=[len], train_dataset=1).train()
+""",
+        {"batch.sequence_length": "?"},
+    ),
     "an adapter made of a dict": (
         """
 import peft
