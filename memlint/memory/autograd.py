@@ -72,6 +72,7 @@ class Tape:
         "recomputes",
         "replayed",
         "replays_from",
+        "returned",
         "running",
         "seq",
         "traced",
@@ -94,6 +95,9 @@ class Tape:
         self.replayed: list[Operation] | None = None
         """Compiled backward code is being run, since the event `replays_from`."""
         self.replays_from = 0
+        self.returned: list[tuple[int, Tensor]] = []
+        """Gradients that it has made for parameters that have some already, by layer: a graph returns all of its results before the
+        first one is added (`_functorch/_aot_autograd/runtime_wrappers.py`, `CompiledFunction.backward`)."""
         self.running: Node | None = None
         """The node that runs in backward."""
 
@@ -222,9 +226,12 @@ def _added(tape: Tape, out: Tensor, *inputs: Tensor) -> Operation:
 
 def accumulate(tape: Tape, parameter: Parameter, grad: Tensor) -> None:
     """What `AccumulateGrad` does; the gradient lives in the ledger under its own component."""
-    if parameter.grad is not None and parameter.grad.numel == grad.numel:
-        return  # added in place
     ledger = tape.ledger
+    if parameter.grad is not None and parameter.grad.numel == grad.numel:  # added in place
+        if tape.replayed is not None:
+            ledger.components[grad.storage.ident] = "gradients"
+            tape.returned.append((parameter.layer, grad))
+        return
     component = "activations" if parameter.kind in ("input", "recomputed") else "gradients"
     if getrefcount(grad.storage) <= (3 if type(grad) is View else 2) and grad.itemsize == parameter.itemsize:
         ledger.components[grad.storage.ident] = component

@@ -51,6 +51,8 @@ def _enter(m: Machine, units: Units | None, index: int) -> None:
 
 def _leave(m: Machine, units: Units | None, index: int) -> None:
     compiled.leave(m)
+    if m.compiled == "blocks":
+        compiled.end(m)
     if units is not None:
         units.leave_backward(index)
     m.ledger.enter("backward", max(index - 1, -1))

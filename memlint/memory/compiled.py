@@ -59,6 +59,15 @@ def leave(m: Machine) -> None:
         _rewrite(m.ledger, m.tape.replays_from, operations, owned=m.compiled == "model")
 
 
+def end(m: Machine) -> None:
+    """A graph's gradients have been added to those that were there."""
+    returned = m.tape.returned
+    while returned:
+        if m.compiled == "model":
+            m.ledger.enter("release", returned[0][0])
+        returned.pop(0)
+
+
 class _Cut:
     """What a region keeps for backward, as it grows."""
 

@@ -202,6 +202,7 @@ def step(
         compiled.enter(m)
     backward(m.tape, root, [m.new(1, 4)])
     compiled.leave(m)
+    compiled.end(m)
     del root
     if units is not None:
         units.finish()
