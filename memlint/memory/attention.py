@@ -42,6 +42,8 @@ class Shape(NamedTuple):
     """Each sample attends in a call of its own, so that no product has to copy its operands."""
     kv_head_major: bool = False
     """Keys and values are laid out head by head as well: no product has to copy them."""
+    floors: bool = False
+    """No masked score falls below the dtype's least number (`torch.max`, XGLM)."""
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax (Llama and most since); else it stays in the stream's dtype (GPT-2, BERT)."""
     repeats_kv: bool | None = None
@@ -115,9 +117,16 @@ def _widened(m: Machine, x: Tensor, shape: Shape) -> Tensor:
 
 
 def repeat_kv(m: Machine, x: Tensor, shape: Shape) -> Tensor:
-    """Expand key or value heads to all heads: a copy unless they are equal already."""
+    """`expand` and `reshape` of key or value heads to all heads: a copy unless they are equal already, or one that all share."""
     if shape.heads == shape.kv_heads:
         return x
+    if shape.kv_heads == 1:
+        return ops.expand(m, x, x.numel * shape.heads)
+    return _repeated(m, x, shape)
+
+
+def _repeated(m: Machine, x: Tensor, shape: Shape) -> Tensor:
+    """`repeat_interleave` of key or value heads."""
     numel, itemsize = x.numel, x.itemsize
     out = m.new(numel * shape.heads // shape.kv_heads, itemsize)
     return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),))
@@ -209,7 +218,8 @@ def math(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tensor
     itemsize, autocast = q.itemsize, m.autocast
     inner = FP32 if m.float32_math else itemsize
     m.autocast = 0  # the composite kernel runs below autocast
-    k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
+    if shape.heads != shape.kv_heads:
+        k, v = _repeated(m, k, shape), _repeated(m, v, shape)
     q, k, v = (ops.cast(m, t, inner) for t in (q, k, v))
     q, k = ops.scale(m, q), ops.scale(m, k)
     scores = _product(m, q, k, shape.scores)
@@ -242,6 +252,8 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
         weights = ops.add(m, weights, m.mask)
     elif bias is None and shape.causal:
         weights = ops.shift(m, weights)
+    if shape.floors:
+        weights = ops.maximum(m, weights)
     if shape.sinks is not None and shape.sinks_scale:
         return _scaled_by_sinks(m, weights, shape.sinks, q.itemsize, v, shape)
     only = [weights]  # so that the callee can let go of it
@@ -296,14 +308,23 @@ def _scaled_by_sinks(m: Machine, weights: Tensor, sinks: Parameter, itemsize: in
 
 def scores(m: Machine, q: Tensor, k: Tensor, shape: Shape) -> Tensor:
     """`torch.matmul(query, key.transpose(2, 3))`: operands that are transposed views are copied, and the copies kept."""
+    given = k
     if shape.float32_scores:
         q, k = ops.cast(m, q, FP32), ops.cast(m, k, FP32)
     q, k = ops.autocast(m, q), ops.autocast(m, k)
-    if shape.batch > 1 and not shape.separate:
-        q = ops.copy(m, q) if not shape.head_major else q
-        if shape.heads == shape.kv_heads and not shape.kv_head_major:
-            k = ops.copy(m, k)
-    return _product(m, q, k, shape.scores)
+    if shape.batch > 1 and not shape.separate and not shape.head_major:
+        q = ops.copy(m, q)
+    return _product(m, q, _merged(m, k, shape, k is given), shape.scores)
+
+
+def _merged(m: Machine, x: Tensor, shape: Shape, uncast: bool) -> Tensor:
+    """Keys or values with samples and heads in one dimension: a copy, unless they have been copied to all heads.
+
+    One head that all share has only been expanded, but a cast writes it out.
+    """
+    if shape.batch == 1 or shape.separate or shape.kv_head_major:
+        return x
+    return ops.copy(m, x) if shape.heads == shape.kv_heads or (shape.kv_heads == 1 and uncast) else x
 
 
 def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape) -> Tensor:
@@ -319,10 +340,8 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
     else:
         weights = ops.softmax(m, weights, itemsize)
     weights = m.weights = ops.dropout(m, weights, shape.dropout)
-    v = ops.autocast(m, v)
-    if shape.batch > 1 and shape.heads == shape.kv_heads and not shape.kv_head_major and not shape.separate:
-        v = ops.copy(m, v)
-    out = _product(m, weights, v, shape.out)
+    cast = ops.autocast(m, v)
+    out = _product(m, weights, _merged(m, cast, shape, cast is v), shape.out)
     return ops.copy(m, out)
 
 

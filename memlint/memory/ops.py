@@ -394,6 +394,20 @@ def clamp(m: Machine, x: Tensor) -> Tensor:
     return m.tape.record(out, (x,), rule, (x.storage,))
 
 
+def maximum(m: Machine, x: Tensor) -> Tensor:
+    """`torch.max(x, number in a tensor)`: keeps x; backward halves the gradient where both are equal, and masks it."""
+    out = m.new(x.numel, x.itemsize)
+    numel, itemsize = x.numel, x.itemsize
+
+    def rule(g: Tensor) -> Grads:
+        equal, half = m.new(numel, BYTE), m.new(numel, itemsize)
+        grad, less = m.new(numel, itemsize), m.new(numel, BYTE)
+        del equal, half, less
+        return (grad,)
+
+    return m.tape.record(out, (x,), rule, (x.storage,))
+
+
 def merged(m: Machine, table: Tensor) -> Tensor:
     """An embedding table with its trained rows put in: a copy of it (`index_copy`; peft 0.21.2 `tuners/trainable_tokens/layer.py`)."""
     rows = m.rows.get(table.storage.ident)

@@ -33,3 +33,19 @@ LATENT = dict(
     qk_nope_head_dim=16,
     v_head_dim=24,
 )
+
+DELTA = dict(
+    LLAMA,
+    head_dim=24,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=16,
+    linear_value_head_dim=24,
+    linear_conv_kernel_dim=4,
+)
+"""Attention layers among gated delta networks."""
+
+
+def mostly_linear(layers: int) -> dict[str, list[str]]:
+    """The kinds of their layers: only the last one attends."""
+    return {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .bases import LATENT, LLAMA, MOE
+from .bases import DELTA, LATENT, LLAMA, MOE, mostly_linear
+from .decoder_families import DECODERS
 from .family import VOCAB, Family
 from .image_families import IMAGES
 from .media_families import MEDIA
@@ -34,22 +35,9 @@ def _kinds(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["full_attention"] * layers}
 
 
-def _mostly_linear(layers: int) -> dict[str, list[str]]:
-    return {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
-
-
 def _mostly_full(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["linear_attention"] + ["full_attention"] * (layers - 1)}
 
-
-_DELTA = dict(
-    _WIDE,
-    linear_num_key_heads=2,
-    linear_num_value_heads=4,
-    linear_key_head_dim=16,
-    linear_value_head_dim=24,
-    linear_conv_kernel_dim=4,
-)
 
 _T5 = {
     "d_model": 64,
@@ -214,10 +202,10 @@ FAMILIES: tuple[Family, ...] = (
         layer_list=_sliding,
         without=MOE,
     ),
-    Family("qwen3_5_text", config=_DELTA, layer_list=_mostly_linear),
+    Family("qwen3_5_text", config=DELTA, layer_list=mostly_linear),
     Family(
         "qwen3_next",
-        config=dict(_DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
+        config=dict(DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
         layer_list=_mostly_full,
         without=MOE,
     ),
@@ -259,6 +247,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     *TEXT,
+    *DECODERS,
     *MEDIA,
     *VISION_LANGUAGE,
     *IMAGES,

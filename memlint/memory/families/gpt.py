@@ -16,9 +16,12 @@ from memlint.memory.families.llama import LANGUAGE, rotated_share
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import BYTE, Tensor
+from memlint.memory.tensor import BYTE, FP32, Tensor
 from memlint.models.architecture import Architecture
 from memlint.typed import NamedTuple
+
+SINUSOIDS = 2
+"""Rows of XGLM's table of positions in front of the first one."""
 
 
 class Style(NamedTuple):
@@ -52,6 +55,17 @@ class Style(NamedTuple):
     final_norm: bool = True
     float32_softmax: bool = True
     float32_scores: bool = False
+    sinusoids: bool = False
+    """Positions are a fixed table, a buffer (XGLM)."""
+    scaled_table: bool = False
+    """The embedding module itself scales."""
+    floors: bool = False
+    """Eager attention keeps masked scores above the dtype's least number."""
+    float_tables: bool = False
+    """The tables of the rotary embedding are float32; queries and keys are cast back (CodeGen)."""
+    repeats_tables: bool = False
+    """Every layer makes each number of the tables twice, for the keys and for the queries (GPT-J, CodeGen)."""
+    activation_dropout: str = ""
     boolean_mask: bool = False
     """The mask is turned into booleans that fill the scores (MPT)."""
 
@@ -59,17 +73,19 @@ class Style(NamedTuple):
 STYLES = {
     "gpt2": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, positions="wpe", residual_dropout="resid_pdrop",
                   attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
-    "gpt_bigcode": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, positions="wpe", residual_dropout="resid_pdrop",
+    "gpt_bigcode": Style(("c_attn",), "c_proj", "c_fc", "c_proj", positions="wpe", residual_dropout="resid_pdrop",
                          attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
     "gpt_neo": Style(float32_scores=True, qkv=("k_proj", "v_proj", "q_proj"), out="out_proj", up="c_fc", down="c_proj",
                      attention_bias=False, positions="wpe", residual_dropout="resid_dropout",
                      attention_dropout="attention_dropout", embedding_dropout="embed_dropout", mlp_dropout="resid_dropout"),
     "gptj": Style(float32_scores=True, qkv=("q_proj", "k_proj", "v_proj"), out="out_proj", up="fc_in", down="fc_out",
                   attention_bias=False, rotary="rotary_dim", parallel=True, two_norms=False, head_bias=True,
-                  residual_dropout="resid_pdrop", attention_dropout="attn_pdrop", mlp_dropout="resid_pdrop",
+                  repeats_tables=True, residual_dropout="resid_pdrop", attention_dropout="attn_pdrop", mlp_dropout="resid_pdrop",
                   embedding_dropout="embd_pdrop"),
     "codegen": Style(("qkv_proj",), "out_proj", "fc_in", "fc_out", attention_bias=False, rotary="rotary_dim", parallel=True,
-                     two_norms=False, head_bias=True),
+                     two_norms=False, head_bias=True, float32_scores=True, float_tables=True, repeats_tables=True,
+                     residual_dropout="resid_pdrop", attention_dropout="attn_pdrop", mlp_dropout="resid_pdrop",
+                     embedding_dropout="embd_pdrop"),
     "gpt_neox": Style(("query_key_value",), "dense", "dense_h_to_4h", "dense_4h_to_h", rotary="rotary_pct", parallel=True,
                       table="embed_in", head="embed_out", residual_dropout="hidden_dropout", mlp_dropout="hidden_dropout",
                       attention_dropout="attention_dropout"),
@@ -87,10 +103,12 @@ STYLES = {
                     two_norms=False, table="word_embeddings", float32_softmax=False),
     "mpt": Style(("Wqkv",), "out_proj", "up_proj", "down_proj", bias=False, alibi=True, boolean_mask=True),
     "biogpt": Style(("q_proj", "k_proj", "v_proj"), "out_proj", "fc1", "fc2", positions="embed_positions", position_offset=2,
-                    table="embed_tokens", residual_dropout="hidden_dropout_prob", attention_dropout="attention_probs_dropout_prob",
-                    head="output_projection"),
-    "xglm": Style(("q_proj", "k_proj", "v_proj"), "out_proj", "fc1", "fc2", table="embed_tokens", residual_dropout="dropout",
-                  attention_dropout="attention_dropout"),
+                    table="embed_tokens", scaled_table=True, residual_dropout="hidden_dropout_prob", mlp_dropout="hidden_dropout_prob",
+                    embedding_dropout="hidden_dropout_prob", activation_dropout="activation_dropout", float32_softmax=False,
+                    attention_dropout="attention_probs_dropout_prob", head="output_projection"),
+    "xglm": Style(("q_proj", "k_proj", "v_proj"), "out_proj", "fc1", "fc2", table="embed_tokens", scaled_table=True, sinusoids=True,
+                  residual_dropout="dropout", mlp_dropout="dropout", embedding_dropout="dropout", floors=True,
+                  activation_dropout="activation_dropout", attention_dropout="attention_dropout", float32_softmax=False),
 }  # fmt: skip
 
 
@@ -104,6 +122,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     table = b.embedding(style.table, b.setup.vocabulary, width)
     rows = (a.max_positions or b.machine.sequence) + style.position_offset
     where = b.embedding(style.positions, rows, hidden) if style.positions else None
+    fixed = b.buffer((rows + SINUSOIDS) * hidden, b.setup.weight_itemsize) if style.sinusoids else None
     # OPT 350M: narrow embeddings, and norms behind the residual additions with none at the end.
     project_out = b.linear("project_out", hidden, width) if width != hidden else None
     project_in = b.linear("project_in", width, hidden) if width != hidden else None
@@ -114,11 +133,13 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     always_masked = a.model_type == "falcon" and b.setup.stack.boolean_masks  # `allow_is_causal_skip=False`
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        x = ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens))
+        x = ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens), style.scaled_table)
         if project_in is not None:
             x = apply(m, project_in, x)
         if where is not None:
             x = ops.add(m, x, ops.embedding(m, where, hidden, m.sequence, ops.token_ids(m, m.sequence), inputs=False))
+        if fixed is not None:
+            x = ops.add(m, x, m.new(m.sequence * hidden, fixed.itemsize))
         x = ops.dropout(m, x, drop(style.embedding_dropout))
         if after_embedding is not None:
             x = after_embedding(m, x)
@@ -127,7 +148,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         if style.boolean_mask and m.mask is not None:
             m.mask = ops.cast(m, m.mask, BYTE)
         if share:
-            tables[:] = [parts.rotary_tables(m, int(head_dim * share), x.itemsize)]
+            tables[:] = [parts.rotary_tables(m, int(head_dim * share), FP32 if style.float_tables else x.itemsize)]
         return x
 
     blocks = [_block(b, a, style, index, head_dim, share, tables) for index in range(layers)]
@@ -227,7 +248,9 @@ def _block(
         if falcon:
             q, k, v = _head_by_head(m, q, k, v, heads, kv_heads, bool(a.config.get("new_decoder_architecture")))
         if share:
-            q, k = parts.rope(m, q, k, tables[-1], share)
+            own = [parts.repeated_tables(m, tables[-1]) for _ in range(2)] if style.repeats_tables else tables[-1:]
+            q, k = parts.rope(m, q, k, own[0], share, style.float_tables, own[-1])
+            del own
         shape = Shape(
             m.batch,
             m.sequence,
@@ -239,6 +262,7 @@ def _block(
             drop(style.attention_dropout),
             float32_softmax=style.float32_softmax,
             float32_scores=style.float32_scores,
+            floors=style.floors,
             head_major=falcon or a.model_type in ("gpt_neox", "phi"),
             broadcasts_kv=falcon and kv_heads < heads,
         )
@@ -249,7 +273,7 @@ def _block(
         return ops.dropout(m, apply(m, out, mixed), drop(style.residual_dropout))
 
     def feed_forward(m: Machine, x: Tensor) -> Tensor:
-        return ops.dropout(m, parts.mlp(m, x, up, down, act), drop(style.mlp_dropout))
+        return ops.dropout(m, parts.mlp(m, x, up, down, act, drop(style.activation_dropout)), drop(style.mlp_dropout))
 
     def sequential(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         residual = x

@@ -69,13 +69,15 @@ def decoder(
     b.enter_layer(-1)
     table = b.embedding("embed_tokens", b.setup.vocabulary + style.spare_rows, hidden)
     positions = rotary or rotary_of(a)
+    kinds = set(a.config.get("layer_types") or ()) if style.tables_by_kind else (None,)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens), style.scaled_table)
         if style.scales_embedding:
             x = ops.scale(m, x)
         if style.rotates:
-            positions.tables[:] = [parts.rotary_tables(m, positions.width, x.itemsize, style.own_positions)]
+            size = FP32 if style.float_tables else x.itemsize
+            positions.tables[:] = [parts.rotary_tables(m, positions.width, size, style.own_positions) for _ in kinds]
         m.shared = []
         if window:
             rows = m.batch if m.mask is not None else 1
@@ -268,7 +270,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
     head_dim = rotary.head_dim
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     qkv_bias = _flag(style.qkv_bias, a, "attention_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias")
-    out_bias = _flag(style.out_bias, a, "attention_bias")
+    out_bias = _flag(style.out_bias, a, "attention_out_bias" if "attention_out_bias" in a.config else "attention_bias")
     names = style.names
     softcap = style.softcap and bool(a.config.get("attn_logit_softcapping"))
     dropout = float(a.dropouts.get("attention_dropout", 0.0))
@@ -283,6 +285,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
     sliding = is_windowed(a, index)
     sinks = b.vector("sinks", heads, "sink") if style.sinks else None
     norms: tuple[Norm, Norm] | None = None
+    after_rotation = style.qk_norm == "rotated"
     if style.qk_norm and a.config.get("use_qk_norm", a.config.get("qk_layernorm", True)) is not False:
         wide = style.qk_norm == "full"
         norms = (
@@ -317,18 +320,23 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
                 q, k = norms[0](m, q), norms[1](m, k)
         elif fuses(m, *singles):
             q, k, v = fused_projections(m, x, singles)
-            if norms is not None:
+            if norms is not None and not after_rotation:
                 q, k = norms[0](m, q), norms[1](m, k)
         else:
             q = apply(m, singles[0], x)
-            if norms is not None:
+            if norms is not None and not after_rotation:
                 q = norms[0](m, q)
             k = apply(m, singles[1], x)
-            if norms is not None:
+            if norms is not None and not after_rotation:
                 k = norms[1](m, k)
             v = apply(m, singles[2], x)
         if style.rotates:
-            q, k = parts.rope(m, q, k, rotary.tables[-1], rotary.share)
+            tables = parts.repeated_tables(m, rotary.tables[-1]) if style.repeats_tables else rotary.tables[-1]
+            q, k = parts.rope(m, q, k, tables, rotary.share, style.float_tables)
+            del tables
+        if norms is not None and after_rotation:
+            q = norms[0](m, q)
+            k = norms[1](m, k)
         shape = Shape(
             m.batch,
             m.sequence,

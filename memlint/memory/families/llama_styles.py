@@ -15,7 +15,7 @@ class Style(NamedTuple):
     pre_norms: bool = True
     post_norms: bool = False
     qk_norm: str = ""
-    """"" or head (per head_dim) or full (over all heads at once)."""
+    """"" or head (per head_dim), full (over all heads at once), or rotated (per head_dim, behind the rotary embedding)."""
     splits_heads: bool = False
     """The fused projection holds query, key and value of each head side by side, which are picked one by one (Persimmon)."""
     parallel: bool = False
@@ -38,6 +38,12 @@ class Style(NamedTuple):
     """Rotated and plain part of a head are joined by `cat` even when nothing is left plain."""
     own_positions: bool = False
     """Every sample comes with positions of its own (in time, height and width)."""
+    float_tables: bool = False
+    """The tables of the rotary embedding are float32 whatever the stream is; queries and keys are cast back."""
+    repeats_tables: bool = False
+    """Every layer repeats halves of the tables for itself (`repeat_interleave`)."""
+    tables_by_kind: bool = False
+    """Sliding and full attention have tables of their own."""
     spare_rows: int = 0
     """Rows of the embedding behind the vocabulary."""
     softcap: bool = False
@@ -64,13 +70,13 @@ STYLES = {
     "gemma": Style(norm="gemma", scaled_table=True),
     "gemma2": Style(norm="gemma", scaled_table=True, post_norms=True, softcap=True),
     "vaultgemma": Style(norm="gemma", scaled_table=True, softcap=True),
-    "gemma3_text": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
-    "gemma3": Style(norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
+    "gemma3_text": Style(tables_by_kind=True, norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
+    "gemma3": Style(tables_by_kind=True, norm="gemma", scaled_table=True, post_norms=True, qk_norm="head"),
     "granite": Style(scales_embedding=True, scales_residual=True, scales_logits=True),
     "granite_swa": Style(scales_embedding=True, scales_residual=True, scales_logits=True, sinks="scale"),
-    "olmo": Style(norm="bare"),
-    "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
-    "olmo3": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full"),
+    "olmo": Style(norm="bare", float_tables=True),
+    "olmo2": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full", float_tables=True),
+    "olmo3": Style(norm="rms_promoted", pre_norms=False, post_norms=True, qk_norm="full", float_tables=True, tables_by_kind=True),
     "phi3": Style(rope_concatenates=True, fused_qkv=True, fused_gate_up=True,
                   names=("qkv_proj", "", "", "o_proj", "gate_up_proj", "", "down_proj")),
     "cohere": Style(norm="cohere", parallel=True, scales_logits=True),
@@ -82,9 +88,9 @@ STYLES = {
     "internlm2": Style(fused_qkv=True, names=("wqkv", "", "", "wo", "w1", "w3", "w2")),
     "internlm": Style(qkv_bias=True, out_bias=True),
     "baichuan": Style(fused_qkv=True, names=("W_pack", "", "", "o_proj", "gate_proj", "up_proj", "down_proj")),
-    "glm": Style(rope_concatenates=True, out_bias=False, fused_gate_up=True,
+    "glm": Style(repeats_tables=True, rope_concatenates=True, out_bias=False, fused_gate_up=True,
                  names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
-    "glm4": Style(rope_concatenates=True, out_bias=False, fused_gate_up=True, post_norms=True,
+    "glm4": Style(repeats_tables=True, rope_concatenates=True, out_bias=False, fused_gate_up=True, post_norms=True,
                   names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
     "chatglm": Style(fused_qkv=True, fused_gate_up=True, qkv_bias=True, out_bias=False,
                      names=("query_key_value", "", "", "dense", "dense_h_to_4h", "", "dense_4h_to_h")),
@@ -95,11 +101,12 @@ STYLES = {
                    names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
     "orion": Style(norm="layer", norm_bias=True),
     "mimo": Style(qkv_bias=True, out_bias=False),
-    "seed_oss": Style(out_bias=False),
     "apertus": Style(gated=False, qk_norm="head", names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
     "arcee": Style(gated=False, names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
     "exaone4": Style(pre_norms=False, post_norms=True, qk_norm="head"),
-    "hunyuan_v1_dense": Style(qk_norm="head"),
+    "hunyuan_v1_dense": Style(qk_norm="rotated"),
+    "helium": Style(norm="rms_promoted", out_bias=False, repeats_tables=True),
+    "ernie4_5": Style(float_tables=True, repeats_tables=True),
     "nemotron": Style(norm="layer_plus", norm_bias=True, gated=False,
                       names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
 }  # fmt: skip

@@ -30,8 +30,8 @@ class Sparse(NamedTuple):
     """How a family routes and what its experts are."""
 
     router: str = "softmax"
-    """softmax (float32 probabilities, top k), own_softmax (in the logits' dtype), sigmoid (DeepSeek V3), deepseek_v2, late_softmax
-    (over the chosen logits only)."""
+    """softmax (float32 probabilities, top k), own_softmax (in the logits' dtype), sigmoid (DeepSeek V3), late_sigmoid (float32 behind the
+    product only: MiniMax), deepseek_v2, late_softmax (over the chosen logits only)."""
     keeps_float: bool = False
     """The routing weights stay in float32, and with them the weighted outputs."""
     normalises: bool | None = None
@@ -65,7 +65,7 @@ SPARSE = {
     "glm_moe_dsa": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
     "mistral4": Sparse("own_softmax", False, None, "plain", adapted=False, attention=mla.latent_attention),
     "glm4_moe_lite": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
-    "minimax_m2": Sparse("sigmoid", True, True, style=Style(qk_norm="full", qkv_bias=False, out_bias=False, rope_concatenates=True),
+    "minimax_m2": Sparse("late_sigmoid", True, True, style=Style(qk_norm="full", qkv_bias=False, out_bias=False, rope_concatenates=True),
                          listed=("gate", "w1", "w3", "w2")),
     "glm4_moe": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False, rope_concatenates=True, qk_norm="head")),
     "phimoe": Sparse("sparsemixer", normalises=False, adapted=False,
@@ -210,8 +210,8 @@ def route(
     if sparse.router == "gpt_oss":
         picked = ops.gather(m, logits, chosen, tokens * top_k)
         return ops.softmax(m, picked, dtype), chosen
-    if sparse.router == "sigmoid":
-        scores = ops.unary(m, logits, keeps="output")
+    if sparse.router in ("sigmoid", "late_sigmoid"):
+        scores = ops.unary(m, ops.cast(m, logits, FP32), keeps="output")
         m.transient(tokens * count * 2, FP32)
     else:
         if sparse.keeps_float:

@@ -70,6 +70,12 @@ def rotary_tables(m: Machine, head_dim: int, itemsize: int, own: bool = False) -
     return m.new(size, itemsize), m.new(size, itemsize)
 
 
+def repeated_tables(m: Machine, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Halves of cos and sin with each number twice (`repeat_interleave`), which some layers make for themselves."""
+    cos, sin = tables
+    return m.new(cos.numel, cos.itemsize), m.new(sin.numel, sin.itemsize)
+
+
 def rotate(m: Machine, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`x * cos + rotate_half(x) * sin`."""
     left = ops.mul(m, x, cos)
@@ -83,14 +89,26 @@ def rotate_half(m: Machine, x: Tensor) -> Tensor:
     return ops.concat(m, (ops.scale(m, second), first))
 
 
-def rope(m: Machine, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor], share: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Rotary embedding of queries and keys; `share` < 1 rotates only that part of each head and concatenates the rest."""
+def rope(
+    m: Machine,
+    q: Tensor,
+    k: Tensor,
+    tables: tuple[Tensor, Tensor],
+    share: float = 1.0,
+    narrows: bool = False,
+    for_keys: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Rotary embedding of queries and keys; `share` < 1 rotates only that part of each head and concatenates the rest.
+
+    Tables that are wider than what they rotate widen it; with `narrows` it is cast back. `for_keys`: the keys have tables of their own.
+    """
     if "rope" in m.kernels:
         return q, k
-    cos, sin = tables
+    dtype = q.itemsize if narrows else FP32
     if share >= 1.0:
-        rotated = rotate(m, q, cos, sin)
-        return rotated, rotate(m, k, cos, sin)
+        wide_q = rotate(m, q, *tables)
+        wide_k = rotate(m, k, *(for_keys or tables))
+        return _narrowed(m, wide_q, dtype), _narrowed(m, wide_k, dtype)
     parts = []
     for x in (q, k):
         turned = int(x.numel * share)
@@ -98,9 +116,14 @@ def rope(m: Machine, q: Tensor, k: Tensor, tables: tuple[Tensor, Tensor], share:
         parts.append((head, rest))
     del head, rest
     results = []
-    for head, rest in parts:
-        results.append(ops.concat(m, (rotate(m, head, cos, sin), rest)))
-    return results[0], results[1]
+    for (head, rest), own in zip(parts, (tables, for_keys or tables), strict=True):
+        results.append(ops.concat(m, (rotate(m, head, *own), rest)))
+    return _narrowed(m, results[0], dtype), _narrowed(m, results[1], dtype)
+
+
+def _narrowed(m: Machine, x: Tensor, itemsize: int) -> Tensor:
+    """`x.to(dtype)` where x is wider."""
+    return ops.cast(m, x, min(x.itemsize, itemsize))
 
 
 def activation(m: Machine, x: Tensor, name: str) -> Tensor:
@@ -183,8 +206,8 @@ def fused_swiglu(m: Machine, gate: Tensor, up: Tensor) -> Tensor:
     return m.tape.record(out, (gate, up), rule, (gate.storage, up.storage), kernel=True)
 
 
-def mlp(m: Machine, x: Tensor, up: Linear, down: Linear, act: str) -> Tensor:
-    """`down(act(up(x)))`: the input stays an argument of the module, the results follow one another under one name."""
+def mlp(m: Machine, x: Tensor, up: Linear, down: Linear, act: str, drop: float = 0.0) -> Tensor:
+    """`down(dropout(act(up(x))))`: the input stays an argument of the module, the results follow one another under one name."""
     inner = apply(m, up, x)
-    inner = activation(m, inner, act)
+    inner = ops.dropout(m, activation(m, inner, act), drop)
     return apply(m, down, inner)
