@@ -167,6 +167,8 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
         return
     if setup.sharding.is_zero and setup.master_weights:
         zero.step(m, setup, live, setup.foreach and (name in ADAM or name in ONE_STATE))
+    elif name == "adamw_apex_fused" and setup.master_weights:
+        _master_gradients(m, live)
     elif name == "adafactor":
         biggest = max(live, key=lambda p: p.numel)
         update = m.new(biggest.numel, FP32)
@@ -183,6 +185,18 @@ def step(m: Machine, setup: Setup, trained: list[Parameter]) -> None:
     elif name in ADAM and name not in FUSED and not setup.foreach and not setup.master_weights:
         biggest = max(live, key=lambda p: p.numel)
         m.transient(biggest.numel, biggest.itemsize)
+
+
+def _master_gradients(m: Machine, live: list[Parameter]) -> None:
+    """Under apex's amp at level O2 float32 weights get gradients of their own beside those of the model, from the end of backward to
+    `zero_grad` (apex 23.05 to 25.04 `amp/_process_optimizer.py`, `post_backward_with_master_weights`)."""
+    held = []
+    for parameter in live:
+        m.ledger.enter("optimizer_step", parameter.layer)
+        held.append((parameter.layer, m.new(parameter.numel, FP32)))
+    while held:
+        m.ledger.enter("optimizer_step", held[0][0])
+        held.pop(0)
 
 
 def _multi_tensor(m: Machine, setup: Setup, live: list[Parameter]) -> None:

@@ -49,3 +49,13 @@ def test_the_verdict_counts_what_an_old_cuda_loads_and_communicators_hold() -> N
     assert judge(bert(), card) == TIGHT
     assert judge(bert(**{"batch.micro_batch_size": 12}), card) == FITS
     assert bert().beside.expected > GIB - card.context_bytes > bert(**{"framework.versions": {"torch": "2.6"}}).beside.expected
+
+
+def test_master_weights_have_gradients_of_their_own_while_they_are_updated() -> None:
+    """Of each of BERT-large's 334,094,338 trained parameters: 2 bytes of weight, 4 of its float32 copy, 8 of Adam's states, 2 of gradient
+    and 4 of that of the copy."""
+    few = bert(
+        **{"batch.micro_batch_size": 1, "parallel.gpus": 1, "parallel.strategy": "none", "framework.versions": {"torch": "1.5"}}
+    )
+    step = next(instant for instant in few.timeline if instant.phase == "optimizer_step")
+    assert abs(step.peak_bytes / few.trainable_parameters - 20) < 0.2
