@@ -211,7 +211,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
     packing = bool(facts.get("batch.packing", False))
     rows = 2 if objective in PAIRED and not (packing and stack.framework in PACKS_PAIRS) else 1
     flash = str(attention).startswith("flash")
-    tied = facts.get("model.tie_word_embeddings", architecture.tied)
+    tied = facts.get("model.tie_word_embeddings", _tied(architecture, stack))
     multiple = int(facts.get("model.padded_vocab_multiple", 1) or 1)
     vocabulary = architecture.vocab_size or 0
     vocabulary = -(-vocabulary // multiple) * multiple
@@ -396,6 +396,18 @@ OUTPUT_HEADS = ("lm_head", "embed_out", "output", "classifier", "score", "qa_out
 
 TASK_HEADS = ("classifier", "score", "qa_outputs")
 """Heads that PEFT trains in full under a classification task type (peft 0.21.2, `peft_model.py`)."""
+
+
+T5 = {"t5": True, "mt5": False, "umt5": True}
+"""The T5 line, and whether transformers 4 ties its head to the embedding where a configuration does not say."""
+
+
+def _tied(architecture: Architecture, stack: Stack) -> bool:
+    """Whether the head is the embedding's weight. transformers 5 ties T5's whatever the configuration says (5.0 `configuration_t5.py`,
+    `configuration_mt5.py`, `configuration_umt5.py`); 4 goes by it (4.57): the heads of FLAN-T5, T5 1.1 and mT5 are apart there."""
+    if architecture.model_type not in T5:
+        return architecture.tied
+    return stack.transformers >= (5, 0) or bool(architecture.config.get("tie_word_embeddings", T5[architecture.model_type]))
 
 
 def _evaluation_batch(facts: _Facts, rows_per_sample: int) -> int:

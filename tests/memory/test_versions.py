@@ -104,3 +104,30 @@ def test_fabric_packs_the_head_too(framework: str, packed: bool) -> None:
     """Its plugin replaces every `torch.nn.Linear` and refuses to leave one out (`module_init_context`)."""
     sizes = [size for size, new in allocations({"framework.name": framework}) if new]
     assert (HEAD // 2 in sizes) is packed
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "parameters"),
+    [
+        ("google/flan-t5-base", "4.57.3", 222_903_552 + 32_128 * 768),  # 247,577,856: its checkpoint has a head of its own
+        ("google/flan-t5-base", "5.0.0", 222_903_552),
+        ("google-t5/t5-base", "4.57.3", 222_903_552),
+    ],
+)
+def test_heads_of_t5_are_tied_by_version(model: str, version: str, parameters: int) -> None:
+    """transformers 4 goes by the configuration, 5 ties every one of them."""
+    facts = RUN | {"objective": "seq2seq_lm", "framework.name": "transformers", "framework.versions": {"transformers": version}}
+    run = TrainingRun("test", Span("test", 1), {key: fixed(value) for key, value in facts.items()})
+    architecture = lookup(model).architecture
+    assert architecture is not None
+    setup = setup_of(run, architecture, None, [])
+    assert sum(p.logical for p in record(setup, architecture, setup.layers).parameters) == parameters
+
+
+@pytest.mark.parametrize("model", ["bigscience/bloom-560m", "mosaicml/mpt-7b", "EleutherAI/gpt-neo-125m", "openai/gpt-oss-20b"])
+def test_classes_without_sdpa_attend_eagerly(model: str) -> None:
+    """Whatever is asked for (`_supports_sdpa` is False, tests/oracle/test_defaults.py)."""
+    run = TrainingRun("test", Span("test", 1), {key: fixed(value) for key, value in (RUN | {"framework.name": "transformers"}).items()})
+    architecture = lookup(model).architecture
+    assert architecture is not None
+    assert setup_of(run, architecture, None, []).attention == "eager"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -11,10 +11,16 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import masking_utils
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 from transformers.models.pixtral import modeling_pixtral
+from transformers.models.qwen3_5 import modeling_qwen3_5
+from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe
 from transformers.models.qwen3_vl import modeling_qwen3_vl
+from transformers.models.qwen3_vl_moe import modeling_qwen3_vl_moe
 
 from .family import BATCH, Family
+
+_INTERPOLATING = (modeling_qwen3_vl, modeling_qwen3_vl_moe, modeling_qwen3_5, modeling_qwen3_5_moe)
 
 
 class _Picks(TorchDispatchMode):
@@ -62,11 +68,15 @@ def values(family: Family, batch: int = BATCH) -> Iterator[None]:
 
     seen = masking_utils._ignore_bidirectional_mask_sdpa
     with (
+        ExitStack() as stack,
         patch.object(FakeTensor, "tolist", lambda numbers: [family.reads] * len(numbers)),
         patch.object(masking_utils, "_ignore_bidirectional_mask_sdpa", ignores),
+        # A field that Llama 4 reads off its decoder's output, which has none (transformers 5.24).
+        patch.object(MoeCausalLMOutputWithPast, "image_outputs", None, create=True),
         patch.object(torch.distributions.Distribution, "_validate_args", False),
         patch.object(modeling_pixtral, "generate_block_attention_mask", _blocks),
-        patch.object(modeling_qwen3_vl, "get_vision_interpolation_indices_and_weights", interpolation),
         _Picks(family.image_tokens),
     ):
+        for module in _INTERPOLATING:
+            stack.enter_context(patch.object(module, "get_vision_interpolation_indices_and_weights", interpolation))
         yield
