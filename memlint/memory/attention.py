@@ -77,7 +77,7 @@ def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Ten
         return eager(m, q, k, v, shape, bias)
     if flashes or m.attention == "xformers":
         if m.repeats_kv:
-            k, v = _widened(m, k, shape), _widened(m, v, shape)
+            k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
             shape = _expanded(shape)
         return flash(m, *_half(m, q, k, v), shape)
     q, k, v = (ops.autocast(m, t) for t in (q, k, v))
@@ -88,7 +88,7 @@ def _attend(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Ten
     if mask is not None:
         mask = ops.autocast(m, mask)
     if m.repeats_kv or shape.repeats_kv or (shape.repeats_kv is None and (mask is not None or shape.head_dim > 256)):
-        k, v = _widened(m, k, shape), _widened(m, v, shape)
+        k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
         shape = _expanded(shape)
     if (older or q.itemsize == FP32) and shape.heads != shape.kv_heads:
         return math(m, q, k, v, shape, mask)  # only flash takes grouped heads (torch 2.13 `cuda/sdp_utils.cpp`)
@@ -109,11 +109,6 @@ def _philox(m: Machine) -> tuple[Storage, Storage]:
 
 def _expanded(shape: Shape) -> Shape:
     return shape._replace(kv_heads=shape.heads)
-
-
-def _widened(m: Machine, x: Tensor, shape: Shape) -> Tensor:
-    """Key or value heads for a kernel that wants as many as there are of queries: of a single head all are views."""
-    return ops.expand(m, x, x.numel * shape.heads) if shape.kv_heads == 1 < shape.heads else repeat_kv(m, x, shape)
 
 
 def repeat_kv(m: Machine, x: Tensor, shape: Shape) -> Tensor:
