@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from memlint.facts import TrainingRun
 from memlint.gpus.gpu import Gpu
 from memlint.later import later
-from memlint.memory import allocator, loading, pipeline, timeline
+from memlint.memory import allocator, loading, pipeline, saving, timeline
 from memlint.memory.beside import communicators, rollouts
 from memlint.memory.companions import companions
 from memlint.memory.depth import plans
@@ -55,6 +55,8 @@ class _Figures(NamedTuple):
     """What stays reserved between steps: all of it, or less where the card made the allocator give its cache back."""
     unpacked: int
     """What loading may need where weights are packed on the card later than they come; 0: they are packed one by one."""
+    cloned: int
+    """What saving a checkpoint may need where its state dict copies packed weights; 0: it does not."""
     peaks: tuple[Peak, ...]
     parameters: int
     trainable: int
@@ -70,12 +72,12 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     widening = effects(run, expected.setup, architecture)
     allocated = _interval([f.allocated for f in figures], [e.allocated for e in widening])
     reserved = _interval([f.reserved for f in figures], [e.reserved for e in widening])
-    unpacked = max(f.unpacked for f in figures)
-    reserved = reserved._replace(high=max(reserved.high, expected.loading, unpacked))
+    beyond = max(max(f.unpacked, f.cloned) for f in figures)
+    reserved = reserved._replace(high=max(reserved.high, expected.loading, beyond))
     required = Interval(
         max(allocated.low, 0),
         expected.required,
-        max(unpacked, int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening)))),
+        max(beyond, int(_stretched(max(f.required for f in figures), (e.allocated[1] for e in widening)))),
     )
     context = DEFAULT_CONTEXT if gpu is None else (gpu.context_low, gpu.context_bytes, gpu.context_high)
     beside = _beside(expected.setup, context, gpu)
@@ -93,7 +95,7 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     components["workspace"] = components.get("workspace", 0) + allocated.expected - sum(components.values())
     steps = tuple(Instant(p.phase, p.total, dict(p.components)) for p in expected.peaks if p.phase != "states")
     said = dict.fromkeys(sentence for f in figures for sentence in f.assumptions)
-    notes = [*bounded_over(variants), *said, *_of_loading(expected), *(e.sentence for e in widening)]
+    notes = [*bounded_over(variants), *said, *_around_training(expected), *(e.sentence for e in widening)]
     return Estimate(
         allocated=allocated,
         required=required,
@@ -110,8 +112,8 @@ def estimate(run: TrainingRun, architecture: Architecture, gpu: Gpu | None = Non
     )
 
 
-def _of_loading(figures: _Figures) -> Iterator[str]:
-    """What loading holds, where that is more than what steps need."""
+def _around_training(figures: _Figures) -> Iterator[str]:
+    """What loading and saving hold, where that is more than what steps need."""
     if figures.loading > figures.reserved:
         yield f"loading reserves {figures.loading / 2**30:.1f} GiB, and returns what is free before the first step"
     if figures.unpacked > figures.required:
@@ -119,6 +121,8 @@ def _of_loading(figures: _Figures) -> Iterator[str]:
             "transformers 5.0 to 5.3 may put all weights on the card before bitsandbytes packs them: loading takes up to "
             f"{figures.unpacked / 2**30:.1f} GiB"
         )
+    if figures.cloned > figures.required:
+        yield f"bitsandbytes 0.38 and 0.39.0 copy 8-bit weights to save a checkpoint: up to {figures.cloned / 2**30:.1f} GiB"
 
 
 def _beside(setup: Setup, context: tuple[int, int, int], gpu: Gpu | None) -> Interval:
@@ -203,8 +207,9 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
         adapters = sum(count for p, count in counted if p.kind == "adapter")
         total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
     unpacked = loading.unpacked(setup, sum(count for p, count in counted if p.kind != "adapter"))
+    cloned = saving.cloned(setup, counted, peaks, gpu)
     return _Figures(
-        allocated, required, reserved, replayed.loading, left, unpacked, peaks, total, trainable, setup, tuple(assumed)
+        allocated, required, reserved, replayed.loading, left, unpacked, cloned, peaks, total, trainable, setup, tuple(assumed)
     )
 
 

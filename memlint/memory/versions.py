@@ -91,6 +91,9 @@ class Stack(NamedTuple):
     Lightning Fabric with any (`plugins/precision/bitsandbytes.py`)."""
     bnb_keeps_input: bool
     """bitsandbytes up to 0.43.1 (litgpt pinned 0.41 to 0.42 until the end of 2024)."""
+    clones_saved: bool
+    """A state dict lays 8-bit weights out anew, and leaves a clone of each behind: bitsandbytes 0.38.0 to 0.39.0 (`nn/modules.py`,
+    `Linear8bitLt._save_to_state_dict`; bitsandbytes-foundation/bitsandbytes#324)."""
     gptq_kernels: bool
     """GPTQ's weights are unpacked inside kernels that autograd calls (fms-acceleration 876e2ed, Triton). What transformers loads is trained
     with torch's operations: the other kernels have no backward pass."""
@@ -188,6 +191,7 @@ def stack_of(run: TrainingRun) -> Stack:
         written_gelu=torch < (1, 4),
         packs_half=name == "litgpt" or (_version(str(versions.get("bitsandbytes") or "")) or NEWEST_BNB) < (0, 43),
         bnb_keeps_input=_keeps_input(name, versions),
+        clones_saved=(0, 38) <= _parts(versions.get("bitsandbytes")) <= (0, 39, 0),
         gptq_kernels="fms-acceleration" in versions,
         checkpoints_inside=name == "fsdp_qlora",
         converts_outputs=name in ("litgpt", "lightning", "fabric"),
@@ -262,9 +266,14 @@ def _accelerate(versions: Mapping[str, object], transformers: tuple[int, int]) -
 def _keeps_input(name: str, versions: Mapping[str, object]) -> bool:
     bitsandbytes = str(versions.get("bitsandbytes") or "")
     if bitsandbytes:
-        parts = [int(part) for part in re.findall(r"\d+", bitsandbytes)[:3]]
-        return parts < [0, 43, 2] if len(parts) == 3 else parts <= [0, 43]
+        parts = _parts(bitsandbytes)
+        return parts < (0, 43, 2) if len(parts) == 3 else parts <= (0, 43)
     return name == "litgpt" and (_version(str(versions.get("torch") or "")) or NEWEST_TORCH) < (2, 5)
+
+
+def _parts(stated: object) -> tuple[int, ...]:
+    """The numbers of a version, at most three; none where nothing is stated."""
+    return tuple(int(part) for part in re.findall(r"\d+", str(stated or ""))[:3])
 
 
 def _version(text: str) -> tuple[int, int] | None:

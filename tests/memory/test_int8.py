@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memlint.facts import TrainingRun, fixed
+from memlint.gpus import find
 from memlint.memory.estimate import estimate
 from memlint.models import lookup
 from memlint.source import Span
@@ -38,3 +39,22 @@ def test_reentrant_checkpointing_has_no_graph_that_could_keep_inputs() -> None:
 def test_non_reentrant_checkpointing_does_not_see_the_inputs_of_packed_layers() -> None:
     # `ctx.tensors` of the first forward pass: one input for q, k and v, one each for o, for gate and up, for down.
     assert per_layer(**{"checkpointing.use_reentrant": False}) == pytest.approx(2 * (4096 + 3 * 4096 + 11_008), rel=0.01)
+
+
+@pytest.mark.parametrize(("version", "card", "copies"), [("0.39.0", "T4", 2), ("0.39.1", "T4", 0), ("0.39.0", "V100", 0)])
+def test_a_state_dict_copies_the_weights_of_two_releases(version: str, card: str, copies: int) -> None:
+    """bitsandbytes 0.38.1 and 0.39.0 `nn/modules.py`, `Linear8bitLt._save_to_state_dict`: `weight_clone` stays as `weight.data`, the state
+    dict has what `undo_layout` makes, and `state.CxB` has what it had. Neither 0.37.2 nor 0.39.1 does so, nor a card without `igemmlt`."""
+    run = {
+        "model.dtype": "float16", "precision": "fp16-mixed", "quantization.method": "bnb_8bit", "adapter.method": "lora",
+        "batch.micro_batch_size": 1, "batch.sequence_length": 512, "optimizer.name": "adamw_torch", "checkpointing.enabled": True,
+        "framework.versions": {"bitsandbytes": version},
+    }  # fmt: skip
+    found = lookup("huggyllama/llama-7b")
+    assert found.architecture is not None
+    known = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in run.items()})
+    estimated = estimate(known, found.architecture, find(card))
+    packed = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11_008)
+    loaded = next(instant.peak_bytes for instant in estimated.timeline if instant.phase == "load")
+    assert (estimated.required.high == loaded + 2 * packed) is bool(copies)
+    assert any("save a checkpoint" in sentence for sentence in estimated.assumptions) is bool(copies)
