@@ -18,6 +18,7 @@ DUAL = {"clip", "siglip"}
 STACKS = {
     **dict.fromkeys(["bart", "mbart", "pegasus", "m2m_100", "marian", "whisper"], ("encoder_layers", "decoder_layers")),
     **dict.fromkeys(["t5", "mt5", "umt5"], ("num_layers", "num_decoder_layers")),
+    "t5gemma": ("encoder.num_hidden_layers", "decoder.num_hidden_layers"),
     **dict.fromkeys(DUAL, ("vision_config.num_hidden_layers", "text_config.num_hidden_layers")),
 }
 """Types of several stacks: the keys of their depths, in the order in which they run."""

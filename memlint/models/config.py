@@ -41,7 +41,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 """Normalised field -> the keys that model types use for it, tried in this order."""
 
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "feed_forward_proj", "activation", "act_fn")
-TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model_config")
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model_config", "decoder")
 LAYER_LISTS = ("layers_block_type", "hybrid_override_pattern", "layer_types")
 DROPOUT = r"dropout|pdrop|layerdrop|drop_path|_drop$"
 INTERVALS = ("full_attention_interval", "sliding_window_pattern")

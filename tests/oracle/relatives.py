@@ -14,11 +14,20 @@ _BERT = {
     "max_position_embeddings": 512,
     "pad_token_id": 0,
 }
+_GEMMA = dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24)
 _EAGER = frozenset({"sdpa"})
 
 
 def _windows(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["full_attention"] + ["sliding_attention"] * (layers - 1)}
+
+
+def _first_sparse(layers: int) -> dict[str, list[object]]:
+    return {
+        "layer_types": ["full_attention"] * layers,
+        "intermediate_size": [176] * layers,
+        "activation_sparsity_pattern": [0.95] + [0.0] * (layers - 1),
+    }
 
 
 RELATIVES: tuple[Family, ...] = (
@@ -34,5 +43,24 @@ RELATIVES: tuple[Family, ...] = (
         "token_classification",
         dict(_BERT, input_size=64, patch_size=16, coordinate_size=12, shape_size=8, max_2d_position_embeddings=128),
         without=frozenset({"checkpointing"}),
+    ),
+    Family(
+        "t5gemma",
+        "seq2seq_lm",
+        {"encoder": _GEMMA, "decoder": dict(_GEMMA, cross_attention_hidden_size=64), "vocab_size": VOCAB},
+        depth=("encoder.num_hidden_layers", "decoder.num_hidden_layers"),
+        without=_EAGER,
+    ),
+    Family(
+        "gemma3n_text",
+        config=dict(
+            _WIDE,
+            sliding_window=4096,
+            vocab_size_per_layer_input=VOCAB,
+            hidden_size_per_layer_input=24,
+            laurel_rank=16,
+            num_kv_shared_layers=0,
+        ),
+        layer_list=_first_sparse,
     ),
 )

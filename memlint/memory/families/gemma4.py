@@ -26,7 +26,7 @@ Norm = Callable[[Machine, Tensor], Tensor]
 
 
 @dataclass(slots=True)
-class _Step:
+class Step:
     """What layers of one step hand to each other."""
 
     tables: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -36,10 +36,25 @@ class _Step:
     graphs: dict[bool, list[Storage]] = field(default_factory=dict)
     """What the graph below recomputed keys and values keeps: nothing runs through it, so it lives as long as they do."""
 
-    looked_up: Tensor | None = None
-    """What the table of the layers' own inputs says of each token."""
     policy: tuple[dict[bool, tuple[Tensor, Tensor]], dict[bool, list[Storage]]] | None = None
     """During a reference's pass: both of the policy's, which its recomputation will look at."""
+
+    def begin(self, m: Machine) -> None:
+        """A forward pass starts."""
+        self.policy = None if m.tape.enabled else (self.kept, self.graphs)
+        self.kept, self.graphs = {}, {}
+
+    def passed(self, m: Machine, x: Tensor) -> Tensor:
+        """The first layer's input, at which backward has passed all layers."""
+        return m.tape.record(Tensor(x.storage, x.numel, x.itemsize), (x,), _through(self))
+
+    def end(self, b: Builder) -> None:
+        """The layers have run."""
+        if self.policy is not None:
+            self.kept, self.graphs = self.policy
+            self.policy = None
+        elif b.setup.checkpointing == "none":  # a checkpointed block's arguments hold them
+            self.drop()
 
     def drop(self) -> None:
         """The layers' arguments are gone."""
@@ -56,39 +71,30 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     extra = int(config.get("hidden_size_per_layer_input") or 0)
     b.enter_layer(-1)
     table = b.embedding("embed_tokens", b.setup.vocabulary, hidden)
-    step = _Step()
+    step = Step()
     if extra:
         rows = int(config.get("vocab_size_per_layer_input") or b.setup.vocabulary)
         per_layer = b.embedding("embed_tokens_per_layer", rows, b.setup.depth * extra)
         project = b.linear("per_layer_model_projection", hidden, b.setup.depth * extra)
         project_norm = norm_of(b, "per_layer_projection_norm", extra)
-    # Tokens of an image see one another where a window is: the mask is each sample's own, whatever the length.
-    bidirectional = config.get("use_bidirectional_attention") == "vision" and b.setup.media.images > 0
-    window = windowed(b, a, layers) or (bidirectional and any(is_windowed(a, index) for index in range(total)))
+    window = windowed(b, a, layers)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        step.policy = None if m.tape.enabled else (step.kept, step.graphs)
-        step.kept, step.graphs = {}, {}
+        step.begin(m)
         ids = ops.token_ids(m, m.tokens)
         x = ops.embedding(m, table, hidden, m.tokens, ids, True)
         m.shared = []
         if window:
-            rows = m.batch if m.mask is not None or bidirectional else 1
+            rows = m.batch if m.mask is not None else 1
             m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
         if extra:
-            step.looked_up = ops.embedding(m, per_layer, b.setup.depth * extra, m.tokens, ids, True, inputs=False)
-        return x
-
-    def enter(m: Machine, x: Tensor) -> Tensor:
-        own, step.looked_up = step.looked_up, None
-        if own is not None:
+            own = ops.embedding(m, per_layer, b.setup.depth * extra, m.tokens, ids, True, inputs=False)
             projected = project_norm(m, ops.scale(m, apply(m, project, x)))
             m.shared.append(ops.scale(m, ops.add(m, projected, own)))  # the inputs of all layers, in one tensor
             del own, projected
         for sliding in (True, False):
             step.tables[sliding] = parts.rotary_tables(m, _head_dim(a, sliding), x.itemsize)
-        view = Tensor(x.storage, x.numel, x.itemsize)
-        return m.tape.record(view, (x,), _through(step))  # backward has passed the first layer
+        return step.passed(m, x)
 
     blocks: list[Block] = []
     for index in range(layers):
@@ -99,13 +105,15 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
     def finish(m: Machine, x: Tensor) -> Tensor:
         m.shared = []
-        if step.policy is not None:
-            step.kept, step.graphs = step.policy
-            step.policy = None
-        elif b.setup.checkpointing == "none":  # a checkpointed block's arguments hold them
-            step.drop()
+        step.end(b)
         return final(m, x)
 
+    return headed(b, a, Stage(embed, blocks, finish), table)
+
+
+def headed(b: Builder, a: Architecture, stage: Stage, table: Parameter) -> Model:
+    """The decoder with its head: logits squashed by tanh, or classes."""
+    hidden, config = a.hidden_size or 0, a.config
     language = b.setup.objective in LANGUAGE
     classes = b.setup.vocabulary if language else b.setup.num_labels
     head_linear = b.linear("lm_head" if language else "score", hidden, classes, tied=table if b.setup.tied and language else None)
@@ -115,10 +123,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         logits = apply(m, head_linear, x)
         return ops.scale(m, ops.unary(m, ops.scale(m, logits), keeps="output")) if capped else logits
 
-    return Model([Stage(embed, blocks, finish, {0: enter})], head, head_linear, hidden, classes)
+    return Model([stage], head, head_linear, hidden, classes)
 
 
-def _through(step: _Step) -> Callable[[Tensor], Grads]:
+def _through(step: Step) -> Callable[[Tensor], Grads]:
     def rule(g: Tensor) -> Grads:
         step.drop()
         return (g,)
@@ -149,10 +157,10 @@ def _head_dim(a: Architecture, sliding: bool) -> int:
     return own if sliding else int(a.config.get("global_head_dim") or own)
 
 
-def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, window: bool, step: _Step) -> Block:
+def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, window: bool, step: Step) -> Block:
     config, hidden = a.config, a.hidden_size or 0
     shares = index >= total - int(config.get("num_kv_shared_layers") or 0)
-    attention = _attention(b, a, index, total, shares, window, step)
+    attention = attention_of(b, a, index, total, shares, window, step)
     b.parent = "mlp"
     inner = (a.intermediate_size or 0) * (2 if shares and config.get("use_double_wide_mlp") else 1)
     gate, up, down = (
@@ -188,8 +196,8 @@ def _block(b: Builder, a: Architecture, index: int, total: int, extra: int, wind
     return block
 
 
-def _attention(
-    b: Builder, a: Architecture, index: int, total: int, shares: bool, window: bool, step: _Step
+def attention_of(
+    b: Builder, a: Architecture, index: int, total: int, shares: bool, window: bool, step: Step, sharing: bool = True
 ) -> Callable[[Machine, Tensor], Tensor]:
     b.parent = "attn"
     config, hidden, heads = a.config, a.hidden_size or 0, a.heads or 1
@@ -202,7 +210,7 @@ def _attention(
     width, kv_width = heads * head_dim, kv_heads * head_dim
     first_shared = total - int(config.get("num_kv_shared_layers") or 0)
     kinds = [is_windowed(a, i) for i in range(first_shared)]
-    stores = not shares and index == len(kinds) - 1 - kinds[::-1].index(sliding)
+    stores = sharing and not shares and index == len(kinds) - 1 - kinds[::-1].index(sliding)
     q_proj, out = b.linear("q_proj", hidden, width, bias), b.linear("o_proj", width, hidden, bias)
     q_norm = norm_of(b, "q_norm", head_dim)
     k_proj = None if shares else b.linear("k_proj", hidden, kv_width, bias)
