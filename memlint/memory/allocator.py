@@ -30,8 +30,9 @@ class Replays:
         self.small = -(-events.small // SMALL_SEGMENT) * SMALL_SEGMENT
         *before, last = order_of(events)
         top = len(last.events) - len(events.step) + events.top
-        self.left = [*before, Part(last.events[:top]), Part(last.events[top:])]
+        self.left = [*before, last.between(0, top), last.between(top)]
         self.heap = Heap(events, expandable)
+        self.copies: list[Heap] = []
         self.left = self._run(self.heap, low - self.small, stops=True)
 
     def unlimited(self) -> Replay:
@@ -43,7 +44,7 @@ class Replays:
         return self._replay(capacity - self.small)
 
     def _replay(self, limit: int | None) -> Replay:
-        heap = self.heap.copy()
+        heap = self._copy()
         self._run(heap, limit)
         return Replay(heap.slack, heap.peak + self.small, heap.loading, heap.reserved + self.small)
 
@@ -62,13 +63,22 @@ class Replays:
                 high = middle
         return high
 
+    def forget(self) -> None:
+        """Let go of all blocks: they refer to one another, and would wait for the collector."""
+        for heap in (self.heap, *self.copies):
+            heap.clear()
+
+    def _copy(self) -> Heap:
+        self.copies.append(self.heap.copy())
+        return self.copies[-1]
+
     def _run(self, heap: Heap, limit: int | None, stops: bool = False) -> list[Part]:
         """Go through what is left; the rest of it where it stops."""
         for number, part in enumerate(self.left, 1):
             rest = self.left[number:]
-            place = heap.run(part.events, limit, stops)
+            place = heap.run(part, limit, stops)
             if place is not None:
-                return [part._replace(events=part.events[place:]), *rest]
+                return [part.between(place), *rest]
             if part.empties:
                 heap.empty()
             if part.restarts:

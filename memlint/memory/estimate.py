@@ -206,6 +206,7 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     if is_divided(setup) and whole.params:
         adapters = sum(count for p, count in counted if p.kind == "adapter")
         total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
+    replays.forget()
     unpacked = loading.unpacked(setup, sum(count for p, count in counted if p.kind != "adapter"))
     cloned = saving.cloned(setup, counted, peaks, gpu)
     return _Figures(

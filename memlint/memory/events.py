@@ -18,6 +18,44 @@ class Peak(NamedTuple):
     components: Mapping[str, int]
 
 
+FEW = 8
+"""Blocks for which it is no use to ask whether they need a place."""
+
+
+class Closed(NamedTuple):
+    """Consecutive events that free every block they make: where there is room for these, only the `releases` change anything."""
+
+    events: int
+    """How many they are."""
+    releases: Sequence[int]
+    """The places among them of those that free a block which was there before."""
+    room: int
+    """With so many bytes in one free block, and as many more as the `largest` request in each further one, all requests find a place
+    there, wherever the others lie: n blocks in k free ones leave at most n + k holes, and some hole has more than their mean."""
+    largest: int
+
+
+def closed_end(events: Sequence[int], sizes: Sequence[int]) -> Closed:
+    """What comes after the last block that stays; nothing where that makes a few only."""
+    gone = {-event for event in events if event < 0}
+    begin = max((place for place, event in enumerate(events, 1) if event > 0 and event not in gone), default=0)
+    end = events[begin:]
+    made = {event for event in end if event > 0}
+    if len(made) < FEW:
+        return Closed(0, (), 0, 0)
+    releases = []
+    room = total = blocks = 0
+    for place, event in enumerate(end):
+        if event > 0:
+            room = max(room, total + blocks * (sizes[event] + SMALL))  # SMALL: what is not split off
+            total, blocks = total + sizes[event], blocks + 1
+        elif -event in made:
+            total, blocks = total - sizes[-event], blocks - 1
+        else:
+            releases.append(place)
+    return Closed(len(end), releases, room, max(sizes[event] for event in made))
+
+
 class Events(NamedTuple):
     """A run at full depth. What the allocator places are events, +ident (allocate) or -ident (free), of blocks with `sizes` by ident."""
 
@@ -50,5 +88,7 @@ class Events(NamedTuple):
     """The cache is emptied after loading,"""
     empties_steps: bool = False
     """and by the loop now and then between steps."""
+    closed: Sequence[tuple[int, Closed]] = ()
+    """Where in the step events begin that are closed."""
     restarts: bool = False
     """What loading reserved is not counted with what steps do."""

@@ -17,7 +17,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping
 
-from memlint.memory.events import SMALL, Events
+from memlint.memory.events import SMALL, Closed, Events
+from memlint.memory.order import Part
 from memlint.memory.tensor import COMPUTE, GATHER, REDUCE
 
 MIB = 1 << 20
@@ -155,6 +156,11 @@ class Heap:
         made.reserved, made.peak, made.slack, made.loading = self.reserved, self.peak, self.slack, self.loading
         return made
 
+    def clear(self) -> None:
+        """Take the blocks apart: nothing can happen here any more."""
+        for block in self.at.values():
+            del block.previous, block.next
+
     @property
     def allocated(self) -> int:
         """What live blocks have, with the tails that are too small to be split off."""
@@ -165,9 +171,39 @@ class Heap:
         """`torch.cuda.empty_cache()`."""
         self.reserved -= sum(pool.unmap(self.at) if self.expandable else pool.release(self.at) for pool in self.pools)
 
-    def run(self, stream: list[int], limit: int | None = None, stops: bool = False) -> int | None:
+    def run(self, part: Part, limit: int | None = None, stops: bool = False) -> int | None:
         """Let these events happen. Where more than `limit` would be reserved, it is tried again without free segments, and raises
-        `DoesNotComplete` if that does not help; or if it `stops`, the place of that event is returned, which has not happened."""
+        `DoesNotComplete` if that does not help; or if it `stops`, the place of that event is returned, which has not happened.
+
+        What is free follows from what is live: of closed events only the releases matter, as long as none needs another segment.
+        """
+        done = 0
+        for begin, closed in (*part.closed, (len(part.events), None)):
+            place = self._each(part.events[done:begin], limit, stops)
+            if place is not None:
+                return done + place
+            done = begin
+            if closed is not None and self._has_room(closed):
+                self._each([part.events[begin + place] for place in closed.releases])
+                done += closed.events
+        return None
+
+    def _has_room(self, closed: Closed) -> bool:
+        """Whether all requests find a place in the largest free blocks, if nowhere else."""
+        if self.events.streams:
+            return False
+        room = 0
+        for key in reversed(self.pools[COMPUTE].free):
+            beyond = (key >> ADDRESS) - closed.largest
+            if beyond <= 0:
+                break
+            room += beyond
+            if room >= closed.room:
+                return True
+        return False
+
+    def _each(self, stream: list[int], limit: int | None = None, stops: bool = False) -> int | None:
+        """Event after event."""
         expandable, lag = self.expandable, 0 if self.expandable else self.events.lag
         sizes, streams = self.events.sizes, self.events.streams
         pools, at, live, waiting = self.pools, self.at, self.live, self.waiting

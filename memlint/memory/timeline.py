@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from memlint.memory.events import SMALL, Events, Peak
+from memlint.memory.events import SMALL, Closed, Events, Peak, closed_end
 from memlint.memory.tensor import Ledger
 from memlint.typed import NamedTuple
 
@@ -148,8 +148,8 @@ class _Effect:
     """
 
     __slots__ = (
-        "change", "most_small", "order", "run", "shapes", "sizes", "small", "streams", "top", "top_events", "top_placed", "top_small",
-        "total",
+        "change", "closed", "most_small", "order", "run", "shapes", "sizes", "small", "streams", "top", "top_events", "top_placed",
+        "top_small", "total",
     )  # fmt: skip
 
     def __init__(self, run: _Run, shapes: Sequence[_Shape]) -> None:
@@ -179,6 +179,8 @@ class _Effect:
         self.total, self.top, self.small, self.most_small = total, top, small, most_small
         self.change: dict[str, int] = {}
         self.add_up(self.change, len(run.by))
+        self.closed: Closed | None = None
+        """What of the events that the allocator sees are closed; None while nobody asked."""
 
     def add_up(self, live: dict[str, int], events: int) -> None:
         """Add to each component what so many of the events do."""
@@ -193,19 +195,20 @@ class _Whole:
 
     def __init__(self, repeats: tuple[Repeated, ...], counted: int) -> None:
         self.repeats = repeats
-        self.nothing = _Shape([], [], counted)
+        self.nothing = nothing = _Shape([], [], counted)
         self.parts: dict[str, list[int]] = {"load": [], "buffers": [], "first": [], "states": [], "step": []}
         self.part = self.parts["load"]
         self.updates: dict[str, int] = {}
         """How many events of its part come before an optimizer step."""
         self.sizes = [0]
         self.streams: dict[int, int] = {}
-        self.blocks: dict[tuple[str, int], _Blocks] = defaultdict(lambda: _Blocks(self.nothing))
+        self.blocks: dict[tuple[str, int], _Blocks] = defaultdict(lambda: _Blocks(nothing))
         self.effects: dict[tuple[object, ...], _Effect] = {}
         self.live: dict[str, int] = {}
         self.total = self.small = self.most_small = 0
         self.highest = self.top = self.requested = 0
         """Of the step: its highest total, after how many events, and what is placed then."""
+        self.closed: list[tuple[int, Closed]] = []
         self.peaks: dict[str, tuple[int, dict[str, int], _Effect | None]] = {}
         """The highest total of each phase, what was live before the run that reaches it, and that run's effect."""
 
@@ -244,7 +247,13 @@ class _Whole:
         for number, blocks in enumerate(owners, 1):
             blocks.freed.append((run, number))
             events += blocks.frees
-        self.part += map(events.__getitem__, effect.order)
+        placed = [*map(events.__getitem__, effect.order)]
+        if self.part is self.parts["step"]:
+            if effect.closed is None:
+                effect.closed = closed_end(placed, self.sizes)
+            if effect.closed.events:
+                self.closed.append((len(self.part) + len(placed) - effect.closed.events, effect.closed))
+        self.part += placed
         if self.total + effect.top > self.peaks[run.phase][0]:
             self.peaks[run.phase] = (self.total + effect.top, dict(self.live), effect)
         if self.part is self.parts["step"] and self.total + effect.top > self.highest:

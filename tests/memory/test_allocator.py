@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memlint.memory.allocator import Replay, Replays
-from memlint.memory.events import Events
+from memlint.memory.events import Events, closed_end
 from memlint.memory.heap import DoesNotComplete
 from memlint.memory.order import order_of
 from memlint.memory.tensor import COMPUTE, GATHER, REDUCE
@@ -191,6 +191,64 @@ def test_a_capacity_suffices_where_it_does_for_the_plain_model(events: Events, s
     except DoesNotComplete:
         found = None
     assert found == expected
+
+
+@st.composite
+def programs_with_layers(draw: st.DrawFn) -> Events:
+    """A large block for a start; layers that keep a block each on the way there, and drop it on the way back after blocks of their own."""
+    sizes = [0, draw(st.sampled_from([128, 256, 512, 1024])) * MIB]
+    kept = []
+    step = [1, -1]
+    closed = []
+    for _ in range(draw(st.integers(1, 4))):
+        for size in draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=4)):
+            sizes.append(int(size * MIB))
+            step.append(len(sizes) - 1)
+        kept.append(step[-1])
+        step += [-ident for ident in range(kept[-1] - 1, 1, -1) if ident not in kept and -ident not in step]
+    for block in reversed(kept):
+        begin, live = len(step), [block]
+        for pick in draw(st.lists(st.integers(0, 1 << 16), min_size=16, max_size=40)):
+            if pick % 2 and live:
+                step.append(-live.pop(pick // 2 % len(live)))
+            else:
+                sizes.append(int(SIZES[pick // 2 % len(SIZES)] * MIB))
+                live.append(len(sizes) - 1)
+                step.append(live[-1])
+        step += [-ident for ident in live]
+        end = closed_end(step[begin:], sizes)
+        if end.events:
+            closed.append((len(step) - end.events, end))
+    totals = [*accumulate((sizes[event] if event > 0 else -sizes[-event] for event in step), initial=0)]
+    top = totals.index(max(totals))
+    return Events([], [], [], [], step, len(step), None, top, totals[top], sizes, 0, [], closed=closed)
+
+
+@settings(max_examples=200, deadline=None)
+@given(events=programs_with_layers(), expandable=st.booleans(), share=st.floats(0.9, 1))
+def test_closed_events_that_have_room_change_nothing(events: Events, expandable: bool, share: float) -> None:
+    plain = plainly(events, None, expandable)
+    assert Replays(events, expandable).unlimited() == plain
+    low = int(plain.reserved * share)
+    if not expandable and low >= max(events.sizes):
+        try:
+            expected: int | None = plainly(events, low, False).reserved
+        except DoesNotComplete:
+            expected = None
+        try:
+            found: int | None = Replays(events, low=low).on_card(low).reserved
+        except DoesNotComplete:
+            found = None
+        assert found == expected
+
+
+def test_what_closed_events_need() -> None:
+    """A block that stays, then eight of 8 MiB, two of them live at a time: when the second is asked for, the first has 8 MiB and perhaps 1
+    that is not split off, and two holes around it of less than 8 MiB are no place. 8 + 1 + 8, and 8 for the first hole."""
+    sizes = [0, *([8 * MIB] * 10)]
+    events = [1, 2, 3, -1, 4, -3, 5, -4, 6, -5, 7, -6, 8, -7, 9, -8, 10, -9, -10]
+    end = closed_end(events, sizes)
+    assert (end.events, list(end.releases), end.room, end.largest) == (17, [1], 17 * MIB, 8 * MIB)
 
 
 @settings(max_examples=100, deadline=None)
