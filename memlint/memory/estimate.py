@@ -207,7 +207,14 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
         adapters = sum(count for p, count in counted if p.kind == "adapter")
         total, trainable = whole.params + adapters, trainable if setup.adapter else whole.params
     replays.forget()
-    unpacked = loading.unpacked(setup, sum(count for p, count in counted if p.kind != "adapter"))
+    weights = sum(count for p, count in counted if p.kind != "adapter")
+    unpacked, block = loading.unpacked(setup, weights), loading.warmed(setup, weights)
+    # Where the card is nearly filled, the block is smaller, or given back.
+    if block and not 0 < room < 1.1 * max(block, reserved):
+        replays = allocator.Replays(loading.after_block(events, block), setup.expandable_segments)
+        reserved = max(replays.unlimited().reserved, allocated)
+        left = Interval(reserved, reserved, reserved)
+        replays.forget()
     cloned = saving.cloned(setup, counted, peaks, gpu)
     return _Figures(
         allocated, required, reserved, replayed.loading, left, unpacked, cloned, peaks, total, trainable, setup, tuple(assumed)

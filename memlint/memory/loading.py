@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from memlint.memory.events import Events
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import FP32, Ledger, Parameter, Storage
+from memlint.memory.tensor import BLOCK, FP32, Ledger, Parameter, Storage
 from memlint.memory.versions import OWN_MODELS
 
 WHOLE = ("none", "ddp", "zero1", "zero2")
@@ -49,12 +50,30 @@ def _as_loaded(ledger: Ledger, parameter: Parameter) -> Storage:
     return block
 
 
+def warmed(setup: Setup, weights: int) -> int:
+    """Bytes of the one block that transformers makes and drops before it loads so many weights that bitsandbytes is to pack: from 4.50
+    on all that they take unpacked, from 4.51 on half of it (`modeling_utils.py`, `caching_allocator_warmup`). What is left of it stays
+    reserved. From 5.0 on it is as large as what is packed, which changes nothing: 0."""
+    version = setup.stack.transformers
+    if not _packs(setup) or not (4, 50) <= version < (5, 0):
+        return 0
+    return weights * setup.weight_itemsize // (1 if version < (4, 51) else 2)
+
+
+def after_block(events: Events, nbytes: int) -> Events:
+    """The same run after a block of this size has come and gone."""
+    block = len(events.sizes)
+    return events._replace(loading=[block, -block, *events.loading], sizes=[*events.sizes, nbytes // BLOCK * BLOCK])
+
+
 def unpacked(setup: Setup, weights: int) -> int:
     """The most that loading so many weights may need where threads put them on the card in the dtype they have, faster than
     bitsandbytes packs them: transformers 5.0 to 5.3 (`core_model_loading.py`, `convert_and_load_state_dict_in_model`;
     huggingface/transformers#43032; 5.4 loads one after the other). 0 elsewhere."""
-    stack = setup.stack
-    packs = (
-        setup.quantization in ("bnb_4bit", "bnb_8bit") and stack.framework not in OWN_MODELS and setup.sharding.strategy in WHOLE
-    )
-    return weights * setup.weight_itemsize if packs and (5, 0) <= stack.transformers < (5, 4) else 0
+    return weights * setup.weight_itemsize if _packs(setup) and (5, 0) <= setup.stack.transformers < (5, 4) else 0
+
+
+def _packs(setup: Setup) -> bool:
+    """bitsandbytes packs what transformers loads onto the card."""
+    own = setup.stack.framework in OWN_MODELS
+    return setup.quantization in ("bnb_4bit", "bnb_8bit") and not own and setup.sharding.strategy in WHOLE
