@@ -56,7 +56,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
     framework = "megatron" if setup.sharding.strategy == "megatron" else setup.stack.framework
     model = page_of(architecture.model_type, framework)(builder, architecture, layers)
     if setup.media.tower:
-        from memlint.memory.families.vision import described_tower  # few models have one
+        from memlint.memory.families.described_tower import described_tower  # few models have one
 
         described_tower(builder, setup.media.tower)
     if setup.stage == "first":

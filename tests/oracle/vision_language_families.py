@@ -71,6 +71,27 @@ VISION_LANGUAGE: tuple[Family, ...] = (
         reads=1,
     ),
     Family(
+        "glm4v",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, rope_parameters=dict(_QWEN_ROPE, partial_rotary_factor=0.5, mrope_section=[2, 2, 2])),
+            "vision_config": {
+                "hidden_size": 64,
+                "intermediate_size": 176,
+                "out_hidden_size": 96,
+                "num_heads": 4,
+                "image_size": 112,
+                "patch_size": 14,
+                "spatial_merge_size": 2,
+                "temporal_patch_size": 2,
+            },
+            "image_token_id": 5,
+        },
+        depth=("text_config.num_hidden_layers", "vision_config.depth"),
+        image_size=112,
+        image_tokens=16,
+    ),
+    Family(
         "mistral3",
         "image_text_to_text",
         {

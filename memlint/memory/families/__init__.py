@@ -21,14 +21,14 @@ TYPES = {
         "llama mistral qwen2 qwen3 gemma gemma2 gemma3_text granite olmo olmo2 olmo3 phi3 cohere cohere2 smollm3 "
         "starcoder2 stablelm internlm2 internlm exaone exaone4 baichuan qwen yi apertus arcee ministral ministral3 "
         "seed_oss helium nemotron glm glm4 chatglm hunyuan_v1_dense ernie4_5 smollm llada falcon3 minicpm "
-        "stablelm_epoch internlm3 orion mimo qwen2_vl_text qwen2_5_vl_text qwen3_vl_text vaultgemma granite_swa "
+        "stablelm_epoch internlm3 orion mimo glm4v_text qwen2_vl_text qwen2_5_vl_text qwen3_vl_text vaultgemma granite_swa "
         "persimmon jais2"
     ),
     "gemma3n": "gemma3n_text gemma3n",
     "gemma4": "gemma4_text gemma4_unified_text",
     "vision_language": (
         "gemma4 gemma4_unified qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe gemma3 paligemma llava "
-        "llava_next llava_onevision idefics2 idefics3 smolvlm mistral3 internvl"
+        "llava_next llava_onevision glm4v idefics2 idefics3 smolvlm mistral3 internvl"
     ),
     "gpt": "gpt2 gpt_neo gptj gpt_neox phi opt bloom falcon mpt gpt_bigcode codegen biogpt xglm stablelm_alpha",
     "moe": (

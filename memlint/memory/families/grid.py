@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from memlint.memory import ops
+from memlint.memory.machine import Machine
+from memlint.memory.tensor import FP32, Parameter, Tensor
 from memlint.typed import Any, NamedTuple
 
 
@@ -38,3 +41,12 @@ def grid_of(config: Mapping[str, Any], side: int, frames: int) -> Grid:
         frames = int(config["tubelet_size"])
         tubes = int(config.get("num_frames") or 16) // frames
     return Grid((side // patch) ** 2 * tubes, channels * frames * patch * patch, channels * frames * tubes * side * side)
+
+
+def sampled(m: Machine, table: Parameter, rows: int, width: int) -> Tensor:
+    """Positions between the points of a learned grid (`F.grid_sample` in float32, GLM-4V): keeps the grid and where it is read."""
+    wide, places = ops.cast(m, table, FP32), m.new(2 * rows, FP32)
+    numel = table.numel
+    out = m.new(rows * width, FP32)
+    out = m.tape.record(out, (wide,), lambda g: (m.new(numel, FP32),), (wide.storage, places.storage))
+    return ops.cast(m, out, table.itemsize)

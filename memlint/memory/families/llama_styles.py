@@ -92,6 +92,8 @@ STYLES = {
                  names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
     "glm4": Style(repeats_tables=True, rope_concatenates=True, out_bias=False, fused_gate_up=True, post_norms=True,
                   names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
+    "glm4v_text": Style(rope_concatenates=True, qkv_bias=True, out_bias=False, fused_gate_up=True, post_norms=True, own_positions=True,
+                        names=("q_proj", "k_proj", "v_proj", "o_proj", "gate_up_proj", "", "down_proj")),
     "chatglm": Style(fused_qkv=True, fused_gate_up=True, qkv_bias=True, out_bias=False,
                      names=("query_key_value", "", "", "dense", "dense_h_to_4h", "", "dense_4h_to_h")),
     "persimmon": Style(norm="layer", norm_bias=True, gated=False, fused_qkv=True, splits_heads=True, qk_norm="head",

@@ -11,7 +11,7 @@ from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
-from memlint.memory.families.grid import grid_of, side_of
+from memlint.memory.families.grid import grid_of, sampled, side_of
 from memlint.memory.families.model import Block
 from memlint.memory.families.pooling import pooling_head
 from memlint.memory.linear import apply
@@ -83,6 +83,8 @@ STYLES = {
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
                      out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False,
                      together=True),
+    "glm4v_vision": Style(("qkv", "proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, out_bias=False, mlp_bias=False,
+                          positions="sampled", norm_before=True, frames=2, separate=True, named_input=False),
     "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True, float32_softmax=False),
     "qwen2_vl": Style(("qkv", "proj", "fc1", "fc2"), 0, positions="rotary", patch_bias=False, norm_after=False, frames=2,
                       separate=True),
@@ -90,6 +92,10 @@ STYLES = {
                         norm_after=False, frames=2, separate=True),
     "qwen3_vl": _QWEN, "qwen3_vl_moe": _QWEN, "qwen3_5": _QWEN, "qwen3_5_moe": _QWEN, "qwen3_5_vision": _QWEN,
 }  # fmt: skip
+
+
+TURNED = ("rotary", "taps", "sampled")
+"""Kinds of positions with a rotation of queries and keys."""
 
 
 class Tower:
@@ -133,32 +139,6 @@ class Tower:
     def rows(self) -> int:
         """Tokens of all images."""
         return self.images * self.patches
-
-
-def described_tower(b: Builder, config: Mapping[str, Any]) -> None:
-    """The weights of a tower that is known by its sizes alone, in open_clip's words (`width`, `layers`, `mlp_ratio`; Qwen-VL's
-    `visual.py`): a plain vision transformer, then, with `n_queries`, one cross-attention that resamples the patches to as many tokens of
-    `output_dim`. Its activations are left out.
-    """
-    width, patch = int(config.get("width") or 0), int(config.get("patch_size") or 14)
-    grid, inner = (int(config.get("image_size") or 224) // patch) ** 2, int(width * float(config.get("mlp_ratio") or 4))
-    b.enter_layer(-1)
-    b.frozen = not b.setup.media.vision_trained
-    b.parameter("conv1", "conv", (width, 3 * patch * patch))
-    b.parameter("positional_embedding", "embedding", (grid, width))
-    for _ in range(int(config.get("layers") or 0)):
-        linears = (("in_proj", width, 3 * width), ("out_proj", width, width), ("c_fc", width, inner), ("c_proj", inner, width))
-        for name, fin, fout in linears:
-            b.linear(name, fin, fout, bias=True)
-        for name in ("ln_1", "ln_2"):
-            b.norm(name, width)
-            b.vector(f"{name}.bias", width)
-    out = int(config.get("output_dim") or 0)
-    if config.get("n_queries"):
-        b.parameter("query", "embedding", (int(config["n_queries"]), out))
-        for name, fin, fout in (("kv_proj", width, out), ("in_proj", out, 3 * out), ("out_proj", out, out), ("proj", out, out)):
-            b.linear(name, fin, fout)
-    b.frozen = False
 
 
 def tower_of(
@@ -220,11 +200,14 @@ def tower_of(
             read = ops.mul(m, ops.embedding(m, places, hidden, count * 4, taps, inputs=False), weights)
             x = ops.add(m, x, ops.cast(m, ops.sum_last(m, read, count * hidden), x.itemsize))
             del taps, weights, read
+        elif style.positions == "sampled" and places is not None and before is not None:
+            x = before(m, x)
+            x = ops.add(m, x, sampled(m, places, count, hidden))
         elif places is not None:
             x = ops.add(m, x, places)
         elif style.positions == "fixed":
             x = ops.add(m, x, m.new(tower.patches * hidden, x.itemsize))
-        if style.positions in ("rotary", "taps"):
+        if style.positions in TURNED:
             size = tower.rows * hidden // heads
             tower.tables[:] = [(m.new(size, FP32), m.new(size, FP32))]
         if tower.window:  # rows are put in the order of windows, their tables as well
@@ -234,7 +217,7 @@ def tower_of(
                 (ops.gather(m, cos, order, cos.numel), ops.gather(m, sin, order, sin.numel)) for cos, sin in tower.tables
             ]
         x = ops.dropout(m, x, dropout)
-        x = before(m, x) if before is not None else x
+        x = before(m, x) if before is not None and style.positions != "sampled" else x
         if not style.named_input and x.node is None and m.input_grads and not b.setup.reentrant:
             x = m.tape.leaf(x, Anchor)
         if style.together:
@@ -307,7 +290,7 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower, 
             q, k, v = ops.split(m, apply(m, qkv[0], x), (each, each, each))
         else:
             q, k, v = (apply(m, projection, x) for projection in qkv)
-        if style.positions in ("rotary", "taps"):
+        if style.positions in TURNED:
             q, k = (_turned(m, t, tower) for t in (q, k))
         head_dim = hidden // heads
         length = min(tower.window, tower.patches) if windowed else tower.rows if style.together else tower.patches

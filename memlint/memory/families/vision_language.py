@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from memlint.memory import ops
+from memlint.memory import convolutions, ops
 from memlint.memory.attention import make_mask
 from memlint.memory.build import Builder
 from memlint.memory.checkpointing import checkpointed, run
@@ -57,7 +57,11 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     elif a.model_type == "llama4":
         tower = llama4_tower.vision_tower(b, vision, side)
     else:
-        tower = tower_of(b, vision, _kind(vision, a.model_type), side)
+        kind = _kind(vision, a.model_type)
+        if kind == "glm4v_vision":  # its blocks are as wide inside as what it hands on
+            tower = tower_of(b, {**vision, "intermediate_size": vision.get("out_hidden_size")}, kind, side)
+        else:
+            tower = tower_of(b, vision, kind, side)
         tower.gathers = a.model_type in GATHERS
     b.frozen = not media.aligner_trained
     project = _projector(b, a, vision, tower)
@@ -118,6 +122,8 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
     text = text_of(a)
     hidden, width = text.hidden_size or 0, tower.hidden
     kind = a.model_type
+    if kind == "glm4v":
+        return _downsampled(b, vision, tower)
     if kind in MERGES:
         side = int(vision.get("spatial_merge_size") or 2)
         merger = _merger(b, kind, vision, tower, side * side)
@@ -210,6 +216,26 @@ def _packed(tower: Tower, tiles: int, newline: Parameter, crops: bool) -> Projec
 def _reordered(m: Machine, x: Tensor) -> Tensor:
     """Back from the order of windows: one index for each token, no more than a number for each of its elements."""
     return ops.gather(m, x, m.new(1, INT64), x.numel)
+
+
+def _downsampled(b: Builder, vision: Mapping[str, Any], tower: Tower) -> Projector:
+    """GLM-4V: a convolution over `spatial_merge_size` squared patches, a projection with its norm, a gated MLP."""
+    side, out = int(vision.get("spatial_merge_size") or 2), int(vision.get("out_hidden_size") or 0)
+    inner = int(vision.get("intermediate_size") or 0)
+    kernel = b.parameter("downsample", "conv", (out, tower.hidden * side * side))
+    kernel_bias = b.vector("downsample.bias", out)
+    proj = b.linear("proj", out, out)
+    weight, shift = b.norm("post_projection_norm", out), b.vector("post_projection_norm.bias", out)
+    gate, up, down = b.linear("gate_proj", out, inner), b.linear("up_proj", out, inner), b.linear("down_proj", inner, out)
+    act = str(vision.get("hidden_act") or "silu")
+
+    def merge(m: Machine, x: Tensor) -> Tensor:
+        x = convolutions.convolution(m, x, kernel, kernel_bias, x.numel // (tower.hidden * side * side) * out)
+        m.named.append(x)  # `last_hidden_state`
+        x = ops.unary(m, parts.layer_norm(m, apply(m, proj, x), weight, shift, out))
+        return parts.gated_mlp(m, x, gate, up, down, act)
+
+    return merge
 
 
 def _two(m: Machine, x: Tensor, pair: tuple[Linear, Linear]) -> Tensor:
