@@ -2,7 +2,7 @@
 
 `read_script` is the door. One module a concern: `models`, `adapters`, `configurations`, `trainers`, `loops` (raw
 PyTorch and what rides on it: `accelerators`, `engines`, `parallel`, `contexts`, `batches`), `lightning`, `unsloth`,
-`probes`, `processes`; `library` routes calls to them.
+`probes`, `installed` (versions), `processes`; `library` routes calls to them.
 """
 
 from __future__ import annotations
