@@ -23,7 +23,7 @@ else:  # few runs have it
     (unsloth_loss,) = later("memlint.memory", "unsloth_loss")
 
 POOLED = {"sequence_classification", "reward", "image_classification", "audio_classification", "video_classification",
-          "multiple_choice"}  # fmt: skip
+          "multiple_choice", "cross_encoder"}  # fmt: skip
 """Objectives with one row of logits per sample."""
 
 
@@ -37,6 +37,8 @@ def compute(m: Machine, setup: Setup, model: Model, hidden: Tensor) -> list[Tens
         return [_sent_on(m, hidden)]
     if setup.objective in POOLED:
         return [_pooled(m, model, hidden)]
+    if setup.objective == "sentence_embedding":
+        return [_embedded(m, model, hidden)]
     if model.head_linear is None:
         # Nothing to fuse the loss with (Megatron's parallel head, heads that are a product of parameters).
         return _full(m, setup, model, _returned(m, setup, model.head(m, hidden)))
@@ -62,6 +64,14 @@ def _sent_on(m: Machine, hidden: Tensor) -> Tensor:
         return (m.new(numel, itemsize),)
 
     return m.tape.record(m.new(1, FP32), (hidden,), rule)
+
+
+def _embedded(m: Machine, model: Model, hidden: Tensor) -> Tensor:
+    """The mean over all tokens of a text in place of a head (sentence-transformers 5.1 `models/Pooling.py`): their mask is spread over
+    the states. The similarities of a batch are few numbers."""
+    m.named.append(hidden)  # `token_embeddings` among the features, which the trainer holds until the loss is there
+    spread = m.new(hidden.numel, hidden.itemsize)
+    return _sent_on(m, ops.scale(m, ops.sum_last(m, ops.mul(m, hidden, spread), m.batch * model.hidden)))
 
 
 def _returned(m: Machine, setup: Setup, logits: Tensor) -> Tensor:

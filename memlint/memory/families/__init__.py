@@ -28,7 +28,7 @@ TYPES = {
     "gemma4": "gemma4_text gemma4_unified_text",
     "vision_language": (
         "gemma4 gemma4_unified qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe gemma3 paligemma llava "
-        "llava_next llava_onevision glm4v idefics2 idefics3 smolvlm mistral3 internvl"
+        "llava_next llava_onevision glm4v idefics2 idefics3 smolvlm mistral3 internvl llama4"
     ),
     "gpt": "gpt2 gpt_neo gptj gpt_neox phi opt bloom falcon mpt gpt_bigcode codegen biogpt xglm stablelm_alpha",
     "moe": (
@@ -38,7 +38,7 @@ TYPES = {
     "qwen3_5": "qwen3_5_text",
     "dbrx": "dbrx",
     "mllama": "mllama",
-    "llama4": "llama4 llama4_text",
+    "llama4": "llama4_text",
     "esm": "esm",
     "hybrid": "mamba falcon_mamba mamba2 falcon_h1 jamba nemotron_h granitemoehybrid bamba lfm2",
     "mmdit": "flux_transformer sd3_transformer",
@@ -58,7 +58,8 @@ TYPES = {
     "conformer": "wav2vec2-bert",
     "t5gemma": "t5gemma",
     "prenorm": "roberta-prelayernorm xlm-roberta-xl",
-    "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie nomic_bert layoutlm",
+    "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie layoutlm",
+    "nomic_bert": "nomic_bert",
     "deberta": "deberta deberta-v2",
     "modernbert": "modernbert",
 }
