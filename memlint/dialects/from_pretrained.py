@@ -49,6 +49,9 @@ def load_facts(class_name: str, native: Native, versions: Versions | None = None
     if model is not None:
         facts["model.id"] = derive(text, model)
     facts["model.dtype"] = load_dtype(given(native, "dtype", "torch_dtype"), versions)
+    cached = given(native, "use_cache")
+    if cached is not None:
+        facts["model.use_cache"] = cached
     attention = given(native, "attn_implementation")
     legacy = given(native, "use_flash_attention_2")
     if attention is not None:

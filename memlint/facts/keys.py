@@ -43,6 +43,7 @@ def _keys() -> dict[str, Key]:
         ("model.dtype", "text", "dtype in which the base weights are held on the GPU", DTYPES),
         ("model.device_map", "text", "how the model is spread over devices: auto, balanced, sequential, or explicit"),
         ("model.attention", "text", "attention implementation", ATTENTIONS),
+        ("model.use_cache", "bool", "the model returns keys and values, where the framework leaves that to its configuration"),
         ("model.checkpoint", "text", "the checkpoint as written, when model.id is its base architecture"),
         ("model.output_hidden_states", "bool", "every forward returns the hidden states or attentions of all layers"),
         ("model.layers_override", "int", "number of layers actually built"),

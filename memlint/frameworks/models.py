@@ -136,6 +136,17 @@ CLASSIFIERS = frozenset({"TimmModel", "TorchvisionModel"})
 # --- what a model's state means -------------------------------------------------------------------------------------
 
 
+def _cached(model: Instance) -> dict[str, Fact]:
+    """`model.config.use_cache = ...`, or what the configuration that it was built with says."""
+    for slot in ("config", ".config"):
+        config = model.slots.get(slot)
+        if isinstance(config, Fact) and isinstance(config.value, Instance):
+            cached = config.value.slots.get("use_cache")
+            if isinstance(cached, Fact):
+                return {"model.use_cache": plain(cached)}
+    return {}
+
+
 def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], list[Site]]:
     """Canonical facts of a model as it is now, without what a trainer's arguments add."""
     name = str(model.slots[".class"])
@@ -162,6 +173,7 @@ def model_facts(model: Instance, versions: Versions) -> tuple[dict[str, Fact], l
         if classes is None or not (classes.known and classes.value == 0):
             facts["objective"] = default("image_classification", "the model's head")
     config = model.slots.get(".config")
+    facts |= _cached(model)
     if isinstance(config, Fact):
         facts.update(_built(config, model, call, versions))
     elif call.kwargs.get("config") is not None:

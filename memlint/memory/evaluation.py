@@ -2,14 +2,15 @@
 
 The HF Trainer evaluates with 8 samples per device unless told otherwise (transformers 5.24 `training_args.py`,
 `per_device_eval_batch_size`), and needs the logits themselves: a fused loss applies to training only (Liger-Kernel 0.8
-`transformers/model/llama.py`, `skip_logits = self.training`).
+`transformers/model/llama.py`, `skip_logits = self.training`). Keys and values of all layers are part of the outputs before
+transformers 5.0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from memlint.memory import loss
+from memlint.memory import cache, loss
 from memlint.memory.families.model import Model
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
@@ -24,12 +25,15 @@ def evaluate(m: Machine, setup: Setup, model: Model, forward: Callable[[], Tenso
     ledger, training_batch = m.ledger, m.batch
     ledger.prefix, m.batch = PREFIX, setup.evaluation_batch
     m.tape.enabled, m.training, m.has_graph = False, False, False
+    caches, m.caches = m.caches, setup.uses_cache and setup.stack.caches_in_evaluation
     hidden = forward()
     ledger.component = "logits"
     value = loss.compute(m, setup._replace(logits="full") if setup.logits == "fused" else setup, model, hidden)
     del hidden
     m.end_autocast()
     value.clear()
+    cache.drop(m)
+    m.caches = caches
     ledger.component = "activations"
     ledger.prefix, m.batch = "", training_batch
     m.tape.enabled, m.training, m.has_graph = True, True, True

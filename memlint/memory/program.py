@@ -130,7 +130,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     m.compiled = setup.compiled
     m.wide_dropout_masks = setup.stack.wide_dropout_masks
     m.written_gelu = setup.stack.written_gelu
-    m.caches = setup.stack.returns_cache and setup.checkpointing == "none"
+    m.caches = setup.uses_cache and setup.stack.returns_cache and setup.checkpointing == "none"
     m.no_flash = setup.no_flash
     if setup.attention.startswith("flash"):
         m.repeats_kv = architecture.model_type in setup.stack.repeats_kv_flash

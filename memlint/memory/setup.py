@@ -33,6 +33,8 @@ class Setup(NamedTuple):
     sequence: int
     evaluation_batch: int
     """Samples per evaluation batch; 0: none in training."""
+    uses_cache: bool
+    """The model returns keys and values where its configuration decides."""
     rollouts: int
     """Sequences that the model generates at a time between steps; 0: none, or another engine does."""
     completion: int
@@ -233,6 +235,8 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         batch=-(-int(batch) // max(1, int(facts.get("parallel.pipeline_micro_batches", 1) or 1))) * rows,
         sequence=-(-(int(sequence) + _virtual_tokens(adapter, facts)) // sharding.context),
         evaluation_batch=_evaluation_batch(facts, rows),
+        # TRL's own scripts and models that it loads itself have no cache under checkpointing (0.13 `scripts/sft.py`, 1.16 `utils.py`).
+        uses_cache=bool(facts.get("model.use_cache", not (stack.framework == "trl" and checkpointing))),
         rollouts=int(facts.get("generation.batch_size", 0) or 0) if facts.get("generation.vllm", "none") == "none" else 0,
         completion=int(facts.get("batch.completion_length", 0) or 0),
         packed=packing,

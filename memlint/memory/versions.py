@@ -68,6 +68,9 @@ class Stack(NamedTuple):
     returns_cache: bool
     """Training without checkpointing returns keys and values: models of transformers and unsloth, as their configurations say
     `use_cache`. The Trainer switches it off since 5.0 (`training_args.py`); 4.41 to 4.44 make none in training (`modeling_llama.py`)."""
+    caches_in_evaluation: bool
+    """Evaluation does, under checkpointing as well: these models of 4.41 to 4.44 as all before 5.0, `prediction_step` only leaves keys and
+    values out of what it gathers (transformers 4.36, 4.44, 4.57 `trainer.py`, `keys_to_ignore_at_inference`)."""
     caches_tuples: bool
     """They are tuples of tensors: transformers before 4.41, unsloth's own models."""
     drops_outputs: bool
@@ -181,6 +184,7 @@ def stack_of(run: TrainingRun) -> Stack:
         keeps_outputs=name in OWN_LOOPS or name == "fsdp_qlora" or early_torchtune,
         drops_outputs=name == "fsdp_qlora",
         returns_cache=name in CACHING and transformers < (5, 0) and (name == "unsloth" or not (4, 41) <= transformers < (4, 45)),
+        caches_in_evaluation=name in CACHING and transformers < (5, 0),
         caches_tuples=name == "unsloth" or transformers < (4, 41),
         uses_accelerate=name in ACCELERATE_TRAINERS and transformers >= (4, 30),
         pads=name not in (*OWN_MODELS, "fsdp_qlora"),

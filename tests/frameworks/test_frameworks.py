@@ -367,6 +367,20 @@ Trainer(model, TrainingArguments("o"), train_dataset=1, optimizers=(opt, None)).
 """,
         {"optimizer.name": "paged_adamw_8bit", "optimizer.wide_embeddings": False},
     ),
+    "a model that is told not to return keys and values": (
+        """
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+model.config.use_cache = False
+Trainer(model, TrainingArguments("o"), train_dataset=1).train()
+""",
+        {"model.use_cache": False},
+    ),
+    "a model that is loaded without a cache": (
+        """
+Trainer(AutoModelForCausalLM.from_pretrained("gpt2", use_cache=False), TrainingArguments("o"), train_dataset=1).train()
+""",
+        {"model.use_cache": False},
+    ),
     "a model_init function": (
         """
 Trainer(model_init=lambda: AutoModelForCausalLM.from_pretrained("gpt2-medium"), args=TrainingArguments("o"), train_dataset=1).train()
