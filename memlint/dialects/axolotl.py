@@ -225,6 +225,9 @@ def _quantization(settings: Settings, held: Fact) -> Facts:
         for key, (name, convert, otherwise) in own.items():
             fact = given(kwargs, name)
             result[key] = derive(convert, fact) if fact is not None else otherwise
+    as_loaded = settings.given("embeddings_skip_upcast")
+    if as_loaded is not None and settings.on("load_in_4bit"):
+        result["model.load_upcast"] = derive(lambda skips: not boolean(skips), as_loaded)
     # Llama 4's experts as linears, one by one, are quantized like every linear (`loaders/patch_manager.py`)
     experts = settings.given("quantize_moe_experts", "llama4_linearized_experts")
     if experts is not None:

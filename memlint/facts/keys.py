@@ -47,6 +47,7 @@ def _keys() -> dict[str, Key]:
         ("model.checkpoint", "text", "the checkpoint as written, when model.id is its base architecture"),
         ("model.output_hidden_states", "bool", "every forward returns the hidden states or attentions of all layers"),
         ("model.layers_override", "int", "number of layers actually built"),
+        ("model.load_upcast", "bool", "embedding and head pass through float32 while the model is loaded (axolotl, for an adapter)"),
         ("model.mtp_layers", "int", "further layers that predict later tokens, each with a loss of its own"),
         ("model.norm_dtype", "text", "norm weights held in another dtype (kbit preparation)", DTYPES),
         ("model.num_labels", "int", "classifier size"),

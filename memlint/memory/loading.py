@@ -23,7 +23,8 @@ def converted(ledger: Ledger, setup: Setup, parameters: list[Parameter]) -> None
         return
     outside = [p for p in parameters if p.layer < 0 and p.node is None and p.kind not in ("packed", "adapter", "norm")]
     halves = [p for p in outside if p.numel and p.itemsize < FP32]
-    tables = [p for p in halves if any(name in p.name for name in TABLES)]
+    named = [p for p in halves if any(name in p.name for name in TABLES)]
+    tables = named if setup.load_upcast else []
     ledger.enter("load")
     wide = []
     for table in tables:
@@ -31,7 +32,7 @@ def converted(ledger: Ledger, setup: Setup, parameters: list[Parameter]) -> None
         wide.append(Storage(ledger, table.numel * FP32, "weights"))
         del loaded
     for other in halves if setup.quantization else ():
-        if other not in tables:
+        if other not in named:
             loaded = _as_loaded(ledger, other)
             other.storage.resize(other.numel * FP32)
             ledger.events.append(other.storage.ident)

@@ -76,6 +76,8 @@ class Setup(NamedTuple):
     unpacked_itemsize: int
     """Element size that a packed weight has before it is converted to the compute dtype; 0: it is unpacked in that."""
     quantizes_experts: bool
+    load_upcast: bool
+    """axolotl raises embedding and head to float32 while it loads a model for an adapter, unless it is told not to."""
     quantization_skips: tuple[str, ...]
     kernels: frozenset[str]
     compiled: str
@@ -266,6 +268,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         compute_itemsize=ITEMSIZES.get(compute, 2 if mixed or weight == 2 else 4),
         unpacked_itemsize=_unpacked(quantization, stack, dtype, compute),
         quantizes_experts=bool(facts.get("quantization.experts", False)),
+        load_upcast=bool(facts.get("model.load_upcast", True)),
         quantization_skips=tuple(facts.get("quantization.skip_modules", ()) or ()),
         kernels=frozenset(facts.get("kernels", ()) or ())
         | ({"cross_entropy"} if compiled and _compiles_loss(compiled, stack, str(logits), str(objective)) else set()),

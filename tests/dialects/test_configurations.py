@@ -114,6 +114,15 @@ def test_axolotl_qlora() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "raised"), [("embeddings_skip_upcast: true", False), ("embeddings_skip_upcast: false", True), ("", None)]
+)
+def test_axolotl_may_leave_the_embedding_as_it_is_loaded(line: str, raised: bool | None) -> None:
+    """`if self.cfg.load_in_4bit and self.cfg.embeddings_skip_upcast: embedding_modules = []`."""
+    run = run_of(f"base_model: m\nadapter: qlora\nload_in_4bit: true\nmicro_batch_size: 1\n{line}\n")
+    assert run.value("model.load_upcast") is raised
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         ("load_in_4bit: true\n", "four-bit-without-adapter"),

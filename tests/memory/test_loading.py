@@ -40,6 +40,7 @@ def test_axolotl_raises_embedding_and_head_to_float32_while_their_originals_are_
     a tied one is 4 bytes more while it is copied. transformers' own Trainer leaves both as they are."""
     more = at("load", estimated(tied=tied)) - at("load", estimated(TRL, tied))
     assert more == (4 if tied else 6) * TABLE
+    assert at("load", estimated({"model.load_upcast": False}, tied)) == at("load", estimated(TRL, tied))
 
 
 def test_what_loading_reserves_is_told_but_not_what_steps_do() -> None:
