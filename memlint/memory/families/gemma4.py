@@ -36,6 +36,8 @@ class Step:
     graphs: dict[bool, list[Storage]] = field(default_factory=dict)
     """What the graph below recomputed keys and values keeps: nothing runs through it, so it lives as long as they do."""
 
+    looked_up: Tensor | None = None
+    """What the table of the layers' own inputs says of each token."""
     policy: tuple[dict[bool, tuple[Tensor, Tensor]], dict[bool, list[Storage]]] | None = None
     """During a reference's pass: both of the policy's, which its recomputation will look at."""
 
@@ -77,7 +79,9 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         per_layer = b.embedding("embed_tokens_per_layer", rows, b.setup.depth * extra)
         project = b.linear("per_layer_model_projection", hidden, b.setup.depth * extra)
         project_norm = norm_of(b, "per_layer_projection_norm", extra)
-    window = windowed(b, a, layers)
+    # Tokens of an image see one another where a window is: the mask is each sample's own, whatever the length.
+    bidirectional = config.get("use_bidirectional_attention") == "vision" and b.setup.media.images > 0
+    window = windowed(b, a, layers) or (bidirectional and any(is_windowed(a, index) for index in range(total)))
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
         step.begin(m)
@@ -85,10 +89,15 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         x = ops.embedding(m, table, hidden, m.tokens, ids, True)
         m.shared = []
         if window:
-            rows = m.batch if m.mask is not None else 1
+            rows = m.batch if m.mask is not None or bidirectional else 1
             m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
         if extra:
-            own = ops.embedding(m, per_layer, b.setup.depth * extra, m.tokens, ids, True, inputs=False)
+            step.looked_up = ops.embedding(m, per_layer, b.setup.depth * extra, m.tokens, ids, True, inputs=False)
+        return x
+
+    def enter(m: Machine, x: Tensor) -> Tensor:
+        own, step.looked_up = step.looked_up, None
+        if own is not None:
             projected = project_norm(m, ops.scale(m, apply(m, project, x)))
             m.shared.append(ops.scale(m, ops.add(m, projected, own)))  # the inputs of all layers, in one tensor
             del own, projected
@@ -108,7 +117,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         step.end(b)
         return final(m, x)
 
-    return headed(b, a, Stage(embed, blocks, finish), table)
+    return headed(b, a, Stage(embed, blocks, finish, {0: enter}), table)
 
 
 def headed(b: Builder, a: Architecture, stage: Stage, table: Parameter) -> Model:
