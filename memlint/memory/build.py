@@ -46,6 +46,14 @@ class Builder:
         """What the tuners of several layers share (banks of vectors, frozen projections), by what it is."""
         self.extra: list[Storage] = []
         """Memory that is held but is no parameter: quantisation statistics, buffers."""
+        self.adapted: list[Linear] = []
+
+    def forget(self) -> None:
+        """Part what refers to each other, weights and their accumulators, layers and their tuners: it would wait for the collector."""
+        for parameter in self.parameters:
+            parameter.node = None
+        for layer in self.adapted:
+            layer.tuner = None
 
     def enter_layer(self, index: int) -> None:
         """The parameters made from here on belong to this decoder layer (-1: to none)."""
@@ -202,6 +210,7 @@ class Builder:
         from memlint.memory.tuners import tuner_of  # they make their parameters with this class
         from memlint.memory.tuners.site import Site
 
+        self.adapted.append(layer)
         try:
             layer.tuner = tuner_of(self.setup.adapter)(Site(self, layer, copies))
         except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:

@@ -216,6 +216,7 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
         left = Interval(reserved, reserved, reserved)
         replays.forget()
     cloned = saving.cloned(setup, counted, peaks, gpu)
+    program.builder.forget()
     return _Figures(
         allocated, required, reserved, replayed.loading, left, unpacked, cloned, peaks, total, trainable, setup, tuple(assumed)
     )

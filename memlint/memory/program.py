@@ -39,11 +39,12 @@ INPUT_SIDE = {"prompt_tuning", "p_tuning", "trainable_tokens", "multitask_prompt
 class Program:
     """The recorded events of loading and one steady step, for `layers` simulated layers."""
 
-    def __init__(self, ledger: Ledger, layers: int, parameters: list[Parameter], keep: list[object] | None = None) -> None:
+    def __init__(self, ledger: Ledger, layers: int, builder: Builder, keep: list[object]) -> None:
         self.ledger = ledger
         self.layers = layers
-        self.parameters = parameters
-        self.keep: list[object] = [] if keep is None else keep
+        self.builder = builder
+        self.parameters = builder.parameters
+        self.keep = keep
         """What is alive at the end: held so that its frees are not recorded."""
 
 
@@ -104,7 +105,7 @@ def record(setup: Setup, architecture: Architecture, layers: int) -> Program:
         generate(m, setup, architecture, lambda: forward(m, setup, model, units))
         if units is not None:
             units.finish()
-    return Program(ledger, layers, builder.parameters, [builder, model, units, states, buffers, second, m])
+    return Program(ledger, layers, builder, [model, units, states, buffers, second, m])
 
 
 def held_over(m: Machine, setup: Setup) -> bool:
