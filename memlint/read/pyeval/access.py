@@ -160,6 +160,10 @@ def set_attribute(machine: Machine, owner: Fact, name: str, value: Fact) -> None
             if ".aliased" in target.slots or (isinstance(target.cls, Class) and target.cls.find("__setattr__") is not None):
                 machine.write(held(target), name, value)
                 continue
+        setter = target.cls.find(f".setter:{name}") if isinstance(target, Instance) and isinstance(target.cls, Class) else None
+        if setter is not None and isinstance(setter.value, Function):
+            machine.follow(setter.value, Call(name, (fixed(target), value), {}, machine.span(setter.value.node)))
+            continue
         slots = target if isinstance(target, (Instance, Table)) else target.scope
         old = slots.slots.get(name)
         fact = value if len(targets) == 1 or old is None else merge([old, value])

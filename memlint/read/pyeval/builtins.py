@@ -6,15 +6,16 @@ import ast
 import math
 from collections.abc import Callable
 
-from memlint.facts import Fact, Status, fixed
-from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, merge_table, opaque, weaken
+from memlint.facts import Fact, fixed
+from memlint.read.pyeval.containers import CONTAINER_CALLS, extreme
+from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, weaken
 from memlint.read.pyeval.libraries import unread
 from memlint.read.pyeval.machine import Halted, Machine
 from memlint.read.pyeval.objects import OBJECT_CALLS
 from memlint.read.pyeval.operators import MAX_TEXT, binary, truth
 from memlint.read.pyeval.sequences import as_value, sequence
 from memlint.read.pyeval.system import SYSTEM_CALLS
-from memlint.read.pyeval.values import REST, Array, Call, Instance, Opaque, Symbol, Table
+from memlint.read.pyeval.values import Array, Call, Instance, Opaque, Symbol, Table
 from memlint.typed import Any
 
 BUILTINS = frozenset(
@@ -87,21 +88,19 @@ def _numeric(function: Callable[..., Any]) -> Callable[[Machine, Call], Fact | N
     return apply
 
 
-def _max(*values: Any) -> Any:
-    return max(values)
-
-
-def _min(*values: Any) -> Any:
-    return min(values)
+def _greatest(machine: Machine, call: Call) -> Fact | None:
+    return extreme(machine, call, last=True) if "key" in call.kwargs else _numeric(max)(machine, call)
 
 
 def _least(machine: Machine, call: Call) -> Fact | None:
     """`min`; what a tokenizer's own limit caps is taken as asked for, for few ask for more."""
+    if "key" in call.kwargs:
+        return extreme(machine, call, last=False)
     limits = [a for a in call.args if isinstance(a.value, Opaque) and a.value.operation == "attribute:model_max_length"]
     rest = tuple(a for a in call.args if a not in limits)
     if not limits or not rest:
-        return _numeric(_min)(machine, call)
-    least = _numeric(_min)(machine, Call(call.name, rest, {}, call.span)) if len(rest) > 1 else rest[0]
+        return _numeric(min)(machine, call)
+    least = _numeric(min)(machine, Call(call.name, rest, {}, call.span)) if len(rest) > 1 else rest[0]
     return linked(weaken(least), call.span, "the tokenizer's limit may be shorter") if least is not None else None
 
 
@@ -122,121 +121,6 @@ def _fold(call: Call, function: Callable[[list[bool]], bool]) -> Fact | None:
     if members is None:
         return None
     return combine(lambda *values: function([truth(v) for v in values]), tuple(members), call.span, call.name)
-
-
-# --- containers -----------------------------------------------------------------------------------------------------
-
-
-def _array(kind: str) -> Callable[[Machine, Call], Fact | None]:
-    def build(machine: Machine, call: Call) -> Fact | None:
-        if not call.args:
-            return fixed(Array((), kind), call.span)
-        source = call.args[0]
-        if source.status is Status.UNKNOWN:
-            return None
-
-        def one(value: Any) -> Any:
-            members = sequence(value)
-            if members is None:
-                raise Unknowable("a sequence that is not known")
-            return Array(members, kind)
-
-        fact = combine(one, (source,), call.span, kind)
-        return Fact(fact.value, fact.status, source.origin, fact.choices, fact.reason, fact.decided_by)
-
-    return build
-
-
-def _dict(machine: Machine, call: Call) -> Fact | None:
-    table = Table()
-    if call.args:
-        source = call.args[0]
-        if isinstance(source.value, Table) and source.known:
-            merge_table(table.slots, source)
-        elif source.known and (pairs := sequence(source.value)) is not None:
-            for pair in pairs:
-                if isinstance(pair.value, Array) and len(pair.value.items) == 2 and constant(pair.value.items[0].value):
-                    table.slots[pair.value.items[0].value] = pair.value.items[1]
-        else:
-            table.slots[REST] = source.reason or "made from something that is not known"
-    table.slots.update(call.kwargs)
-    if call.open:
-        table.slots[REST] = call.open
-    return fixed(table, call.span)
-
-
-def _len(machine: Machine, call: Call) -> Fact | None:
-    if len(call.args) != 1:
-        return None
-
-    def one(value: Any) -> int:
-        if isinstance(value, (str, bytes)):
-            return len(value)
-        members = value.items if isinstance(value, Array) and not value.open else sequence(value)
-        if members is None:
-            raise Unknowable("the length of something that is not known")
-        return len(members)
-
-    return combine(one, call.args, call.span, "len")
-
-
-def _range(machine: Machine, call: Call) -> Fact | None:
-    bounds = call.args[:3]
-    slots: dict[Any, Any] = {".range": bounds}
-
-    def count(*values: Any) -> int:
-        if not all(isinstance(v, int) for v in values):
-            raise Unknowable("a range that is not known")
-        try:
-            return len(range(*values))
-        except (ValueError, OverflowError) as error:
-            raise Unknowable(str(error)) from None
-
-    slots[".count"] = combine(count, bounds, call.span, "range") if bounds else fixed(0)
-    if len(bounds) == 1 and bounds[0].known:
-        slots[".count"] = bounds[0]
-    return fixed(Instance(Symbol("builtins.range"), call, slots), call.span)
-
-
-def _enumerate(machine: Machine, call: Call) -> Fact | None:
-    if not call.args:
-        return None
-    members = sequence(call.args[0].value) if call.args[0].known else None
-    if members is None:
-        return None
-    return fixed(Array([fixed(Array((fixed(i), m), "tuple")) for i, m in enumerate(members)]), call.span)
-
-
-def _zip(machine: Machine, call: Call) -> Fact | None:
-    columns = [sequence(a.value) if a.known else None for a in call.args]
-    if not columns or any(c is None for c in columns):
-        return None
-    rows = zip(*(c for c in columns if c is not None), strict=False)
-    return fixed(Array([fixed(Array(row, "tuple")) for row in rows]), call.span)
-
-
-def _sorted(machine: Machine, call: Call) -> Fact | None:
-    members = sequence(call.args[0].value) if call.args and call.args[0].known else None
-    if members is None or call.kwargs or not all(m.known and constant(m.value) for m in members):
-        return None
-    try:
-        return fixed(Array(sorted(members, key=lambda m: m.value)), call.span)
-    except TypeError:
-        return None
-
-
-def _map(machine: Machine, call: Call) -> Fact | None:
-    members = sequence(call.args[1].value) if len(call.args) == 2 and call.args[1].known else None
-    if members is None:
-        return None
-    return fixed(Array([machine.call(call.args[0], Call("map", (m,), {}, call.span)) for m in members]), call.span)
-
-
-def _next(machine: Machine, call: Call) -> Fact | None:
-    members = sequence(call.args[0].value) if call.args and call.args[0].known else None
-    if members:
-        return members[0]
-    return opaque("the next element of something", "element", call.args, call.span)
 
 
 # --- objects --------------------------------------------------------------------------------------------------------
@@ -296,13 +180,10 @@ def _ignored(machine: Machine, call: Call) -> Fact | None:
     return fixed(None, call.span)
 
 
-def _first(machine: Machine, call: Call) -> Fact | None:
-    return call.args[0] if call.args else None
-
-
 _CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     **OBJECT_CALLS,
     **SYSTEM_CALLS,
+    **CONTAINER_CALLS,
     "builtins.int": _convert(int, 0),
     "builtins.float": _convert(float, 0.0),
     "builtins.str": _convert(str, ""),
@@ -311,26 +192,11 @@ _CALLS: dict[str, Callable[[Machine, Call], Fact | None]] = {
     "builtins.abs": _numeric(abs),
     "builtins.round": _numeric(round),
     "builtins.pow": _numeric(lambda a, b: a**b if abs(b) < 64 and abs(a) < 1e9 else _refuse()),
-    "builtins.max": _numeric(_max),
+    "builtins.max": _greatest,
     "builtins.min": _least,
     "builtins.sum": _numeric(_sum),
     "builtins.any": _any,
     "builtins.all": _all,
-    "builtins.list": _array("list"),
-    "builtins.tuple": _array("tuple"),
-    "builtins.set": _array("set"),
-    "builtins.frozenset": _array("frozenset"),
-    "builtins.dict": _dict,
-    "collections.OrderedDict": _dict,
-    "builtins.len": _len,
-    "builtins.range": _range,
-    "builtins.enumerate": _enumerate,
-    "builtins.zip": _zip,
-    "builtins.sorted": _sorted,
-    "builtins.map": _map,
-    "builtins.next": _next,
-    "builtins.iter": _first,
-    "builtins.reversed": lambda machine, call: None,
     "builtins.print": _ignored,
     "math.ceil": _numeric(_ceil),
     "math.floor": _numeric(math.floor),

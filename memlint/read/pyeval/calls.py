@@ -7,7 +7,7 @@ import ast
 from memlint.facts import Fact, Status, fixed
 from memlint.read.pyeval.access import get_attribute, held, iterate
 from memlint.read.pyeval.builtins import call_builtin
-from memlint.read.pyeval.construction import Super, call_super, decorators, instantiate, super_of, with_self
+from memlint.read.pyeval.construction import Super, call_super, decorators, instantiate, record_method, super_of, with_self
 from memlint.read.pyeval.expressions import evaluate
 from memlint.read.pyeval.joins import merge, merge_table, opaque, weaken
 from memlint.read.pyeval.machine import DEPTH, Flow, Frame, Halted, Machine
@@ -132,12 +132,16 @@ def invoke(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
                 return call_value(machine, found, call)
             if ".items" in value.slots:
                 return builtin_method(machine, fixed(held(value)), name, call)
+            if value.cls.is_record and (made := record_method(machine, owner, name, call)) is not None:
+                return made
         return machine.library.method(machine, owner, name, call) or _unknown_result(machine, owner, name, call)
     if isinstance(value, Class):
         found = value.find(name)
         if found is not None and isinstance(found.value, Function):
             static = any(decorator == "classmethod" for decorator in decorators(found.value))
             return call_function(machine, found.value, call.upon(owner) if static else call)
+        if value.is_record and (made := record_method(machine, owner, name, call)) is not None:
+            return made
         for base in value.lineage():
             if isinstance(base, Symbol):
                 result = machine.library.call(machine, f"{base.name}.{name}", call)

@@ -10,14 +10,14 @@ from memlint.later import later
 from memlint.read.pyeval.annotations import parameter_options
 from memlint.read.pyeval.argument_parsers import PARSERS, new_parser, parser_method
 from memlint.read.pyeval.calls import call_value
-from memlint.read.pyeval.documents import load_document, written
+from memlint.read.pyeval.documents import load_document, written, written_document
 from memlint.read.pyeval.files import file_method, is_open_file
 from memlint.read.pyeval.holders import holder, holder_method, tracked
 from memlint.read.pyeval.joins import merge
 from memlint.read.pyeval.machine import Library, Machine
 from memlint.read.pyeval.options import TO_BOOL, TO_FLOAT, TO_INT, Option, comma_separated, is_flag, read_words, settle
 from memlint.read.pyeval.values import Array, Call, Class, Function, Instance, Native, Symbol, Table
-from memlint.source import Span
+from memlint.source import Kind, Span
 from memlint.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ _RUAMEL = "ruamel.yaml.YAML"
 def _document(machine: Machine, root: str, tail: str, call: Call) -> Fact:
     """`yaml.safe_load(file)`, `json.load(file)`, and `json.loads(text)` of a text that the script itself writes."""
     given = call.args[0]
-    held = given.known and isinstance(given.value, str) and "{" in given.value
-    if held and root == "json" and tail == "loads" and not any(o.note == "file content" for o in given.origin):
-        return written(given, call.span)
+    if given.known and isinstance(given.value, str) and not any(o.note == "file content" for o in given.origin):
+        if root == "json" and tail == "loads" and "{" in given.value:
+            return written(given, call.span)
+        if (root in {"yaml", "ruamel"} and ": " in given.value) or (root in {"tomllib", "tomli", "toml"} and tail == "loads"):
+            return written_document(given, Kind.YAML if root in {"yaml", "ruamel"} else Kind.TOML, call.span)
     return load_document(machine, given, call.span)
 
 

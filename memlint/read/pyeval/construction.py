@@ -10,6 +10,7 @@ from memlint.read.pyeval.access import get_item, held, set_item
 from memlint.read.pyeval.joins import linked, merge, opaque
 from memlint.read.pyeval.machine import Machine
 from memlint.read.pyeval.methods import builtin_method
+from memlint.read.pyeval.objects import attributes_of, copied
 from memlint.read.pyeval.values import ABSENT, Call, Class, Field, Function, Instance, Symbol, Table
 
 
@@ -130,6 +131,27 @@ def fill_record(machine: Machine, instance: Instance, call: Call, given: Mapping
     post = instance.cls.find("__post_init__")
     if post is not None and isinstance(post.value, Function):
         machine.follow(post.value, Call("__post_init__", (fixed(instance),), {}, call.span))
+
+
+def record_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact | None:
+    """What a NamedTuple or pydantic class has beside the script's own methods; None for any other name."""
+    value = owner.value
+    if isinstance(value, Class):
+        given = call.args[0].value if call.args else None
+        if name in {"model_validate", "parse_obj"} and isinstance(given, Table) and call.args[0].known:
+            return instantiate(
+                machine, value, Call(value.name, (), {str(k): f for k, f in given.entries()}, call.span, given.open)
+            )
+        return None
+    if name in {"_asdict", "model_dump", "dict"}:
+        return fixed(Table(attributes_of(value)), call.span)
+    if name in {"_replace", "model_copy"}:
+        made = copied(owner)
+        update = call.kwargs.get("update")
+        changes = dict(update.value.entries()) if update is not None and isinstance(update.value, Table) else call.kwargs
+        made.value.slots.update(changes)
+        return made
+    return None
 
 
 def _validated(machine: Machine, cls: Class, field: Field, value: Fact) -> Fact:

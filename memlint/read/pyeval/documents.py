@@ -82,6 +82,21 @@ def written(text: Fact, span: Span) -> Fact:
         return opaque("the text is not JSON", "document", (text,), span)
 
 
+def written_document(text: Fact, kind: Kind, span: Span) -> Fact:
+    """YAML or TOML that the script itself holds as text; its values know the text's place."""
+    document = parse_document(Source("", kind, str(text.value)), span)
+    return _placed(document, text.origin[:1] or (Origin(span),))
+
+
+def _placed(fact: Fact, origin: tuple[Origin, ...]) -> Fact:
+    value = fact.value
+    if isinstance(value, Table):
+        value = Table({key: _placed(item, origin) for key, item in value.entries()})
+    elif isinstance(value, Array):
+        value = Array([_placed(item, origin) for item in value.items])
+    return Fact(value, fact.status, origin, fact.choices, fact.reason)
+
+
 def _plain(value: Any, origin: tuple[Origin, ...]) -> Fact:
     if isinstance(value, dict):
         value = Table({key: _plain(item, origin) for key, item in value.items()})

@@ -119,6 +119,8 @@ def _binary(machine: Machine, node: ast.BinOp) -> Fact:
             if 0 <= len(a.items) * b <= MAX_DISPLAY:
                 return fixed(Array(a.items * b, a.kind, a.open), span)
             return opaque("the list is too long to compute here", "Mult", (left, right), span)
+        if isinstance(a, Array) and isinstance(b, Array) and "set" in a.kind and type(node.op) in _SETS:
+            return combine(lambda x, y: _of_sets(node.op, x, y), (left, right), span, type(node.op).__name__)
         if isinstance(a, Table) and isinstance(b, Table) and isinstance(node.op, ast.BitOr):
             return fixed(Table({**a.slots, **b.slots}), span)
         if isinstance(a, str) and isinstance(node.op, ast.Mod):
@@ -126,6 +128,19 @@ def _binary(machine: Machine, node: ast.BinOp) -> Fact:
         if isinstance(a, str) and isinstance(b, str) and isinstance(node.op, ast.Div):
             return combine(lambda x, y: posix(join(x, y)), (left, right), span, "path")
     return combine(lambda a, b: binary(node.op, a, b), (left, right), span, type(node.op).__name__)
+
+
+_SETS = (ast.BitOr, ast.BitAnd, ast.Sub)
+
+
+def _of_sets(op: ast.operator, a: Array, b: Array) -> Array:
+    """Union, intersection and difference of sets of constants."""
+    if a.open or b.open or not all(f.known and constant(f.value) for f in (*a.items, *b.items)):
+        raise Unknowable("a set that is not known")
+    first, second = ({f.value: f for f in side.items} for side in (a, b))
+    if isinstance(op, ast.BitOr):
+        return Array({**second, **first}.values(), a.kind)
+    return Array([f for value, f in first.items() if (value in second) is isinstance(op, ast.BitAnd)], a.kind)
 
 
 def _percent(left: Fact, right: Fact, span: Span) -> Fact:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from posixpath import splitext
+
 from memlint.facts import Fact, fixed
+from memlint.paths import posix
 from memlint.read.pyeval.files import text_of
 from memlint.read.pyeval.joins import Unknowable, combine, constant, linked, merge_table, opaque
 from memlint.read.pyeval.machine import Machine
@@ -58,7 +61,11 @@ def _text_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
         keywords, count = list(call.kwargs), len(call.args)
 
         def apply(text: Any, *args: Any) -> Any:
-            if not all(constant(a) for a in args) or len(text) > MAX_TEXT:
+            if name in {"startswith", "endswith"}:
+                args = tuple(tuple(f.value for f in a.items) if isinstance(a, Array) and not a.open else a for a in args)
+            elif not all(constant(a) for a in args):
+                raise Unknowable("text made from something that is not known")
+            if len(text) > MAX_TEXT:
                 raise Unknowable("text made from something that is not known")
             try:
                 result = getattr(text, name)(*args[:count], **dict(zip(keywords, args[count:], strict=True)))
@@ -70,9 +77,21 @@ def _text_method(machine: Machine, owner: Fact, name: str, call: Call) -> Fact:
     if name in {"read_text", "open"}:
         opened = fixed(Instance(Symbol("builtins.open"), call, {".path": owner}), call.span)
         return text_of(machine, owner, call.span) if name == "read_text" else opened
+    if name in {"with_suffix", "with_name", "with_stem"} and len(call.args) == 1:
+        return combine(lambda path, part: _path_with(name, path, part), (owner, call.args[0]), call.span, name)
     if name in {"resolve", "absolute", "expanduser", "as_posix", "__str__"}:
         return owner
     return opaque(f"the result of `.{name}()` is not known", f"call:{name}", (owner, *call.args), call.span, call=call)
+
+
+def _path_with(name: str, path: Any, part: Any) -> str:
+    """`Path.with_suffix` and its like."""
+    if not isinstance(part, str):
+        raise Unknowable("a path that is not known")
+    folder, _, last = posix(path).rpartition("/")
+    stem, suffix = splitext(last)
+    made = {"with_suffix": stem + part, "with_name": part, "with_stem": part + suffix}[name]
+    return f"{folder}/{made}" if folder else made
 
 
 def _joined(separator: Any, parts: tuple[Any, ...]) -> str:

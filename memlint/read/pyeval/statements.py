@@ -20,7 +20,7 @@ from memlint.read.pyeval.joins import combine, merge, opaque
 from memlint.read.pyeval.machine import Flow, Halted, Machine
 from memlint.read.pyeval.operators import binary, compare
 from memlint.read.pyeval.rounds import changing, for_loop, is_weaker, outlives_round, scope_of, while_loop
-from memlint.read.pyeval.values import REST, Array, Call, Class, Field, Function, Scope, Symbol, Table, possible
+from memlint.read.pyeval.values import REST, Array, Call, Class, Field, Function, Opaque, Scope, Symbol, Table, possible
 from memlint.typed import Any
 
 
@@ -170,11 +170,19 @@ def _with(machine: Machine, node: ast.With | ast.AsyncWith) -> Flow:
         context = evaluate(machine, item.context_expr)
         machine.contexts.append(context)
         if item.optional_vars is not None:
-            assign(machine, item.optional_vars, context)
+            assign(machine, item.optional_vars, _entered(context))
     try:
         return execute_block(machine, node.body)
     finally:
         del machine.contexts[depth:]
+
+
+def _entered(context: Fact) -> Fact:
+    """What `with ... as` binds: what a generator of `contextlib.contextmanager` yields, what `nullcontext` was given, else the object."""
+    made = context.value
+    if isinstance(made, Opaque) and made.operation in {"generator", "call:contextlib.nullcontext"} and made.parents:
+        return made.parents[0]
+    return context
 
 
 def _match(machine: Machine, node: ast.Match) -> Flow:
@@ -244,7 +252,9 @@ def _function(machine: Machine, node: ast.FunctionDef | ast.AsyncFunctionDef) ->
             wrapped = call_value(machine, value, call)
             wrapped = wrapped if isinstance(wrapped.value, Function) else None
         fact = wrapped or fact
-    machine.write(scope_of(machine, node.name), node.name, fact)
+    scope = scope_of(machine, node.name)
+    sets = any(isinstance(d, ast.Attribute) and d.attr == "setter" for d in node.decorator_list)
+    machine.write(scope, f".setter:{node.name}" if sets else node.name, fact)
     return Flow.NEXT
 
 
@@ -291,6 +301,11 @@ def _class(machine: Machine, node: ast.ClassDef) -> Flow:
     made = fixed(cls, span)
     for decorator, value in zip(node.decorator_list, decorators, strict=True):
         made = machine.library.decorate(machine, value, made, machine.span(decorator)) or made
+        if (
+            isinstance(value.value, Function) and value.known and machine.frame.function is None
+        ):  # it may enter the class in a registry
+            decorated = call_value(machine, value, Call(value.value.name, (made,), {}, machine.span(decorator)))
+            made = decorated if isinstance(decorated.value, Class) else made
     machine.write(scope_of(machine, node.name), node.name, made)
     return Flow.NEXT
 
