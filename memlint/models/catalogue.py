@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from memlint.models import table
 from memlint.models.architecture import Architecture
-from memlint.models.config import from_config
+from memlint.models.config import described_type, from_config
 from memlint.typed import Any, NamedTuple
 
 FILE = "catalogue.tsv"
@@ -56,7 +56,11 @@ def architecture(row: Mapping[str, Any]) -> Architecture:
 
 def configuration(row: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of an entry as its source has it, with what its class computes from it beyond simple rules."""
-    return _over(row["config"], row.get("computed", {}))
+    config, computed = row["config"], row.get("computed", {})
+    assumed = described_type(str(config.get("model_type") or "")).get("defaults", {})
+    # A part that the source leaves to its class is the class's own, not that of its model type (Voxtral's Llama).
+    parts = {key: assumed[key] for key in computed if key not in config and isinstance(assumed.get(key), Mapping)}
+    return _over({**config, **parts}, computed)
 
 
 def _over(config: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,6 +96,8 @@ def program(family: str, regime: str, layers: int) -> Program:
 def media_facts(entry: dict[str, Any]) -> dict[str, Any]:
     """What a run says about images."""
     facts: dict[str, Any] = {}
+    if entry["head"] == "audio_text_to_text":
+        facts["objective"] = "causal_lm"
     if entry["head"] == "image_text_to_text":
         facts |= {"objective": "causal_lm", "batch.images": 1, "batch.image_size": entry.get("image_size", 0)}
         facts |= {"batch.image_tiles": entry["tiles"]} if "tiles" in entry else {}

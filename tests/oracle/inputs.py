@@ -176,6 +176,13 @@ def _patches(vision: Any, regime: Regime, batch: int, sequence: int, side: int) 
     return given
 
 
+def _sound_in_text(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    """One spectrogram of full length in each sample of text."""
+    audio = family.config["audio_config"]
+    features = torch.zeros(batch, audio["num_mel_bins"], 2 * audio["max_source_positions"], dtype=getattr(torch, regime.weights))
+    return {**_tokens(family, regime, batch, sequence), "use_cache": False, "input_features": features}
+
+
 class _Grid:
     """`image_grid_thw`, of which only the tokens of each image are read."""
 
@@ -202,4 +209,5 @@ HEADS: dict[str, Callable[[Family, Regime, int, int], Given]] = {
     "audio_classification": _wave,
     "video_classification": _video,
     "image_text_to_text": _images_in_text,
+    "audio_text_to_text": _sound_in_text,
 }

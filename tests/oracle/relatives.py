@@ -63,4 +63,10 @@ RELATIVES: tuple[Family, ...] = (
         ),
         layer_list=_first_sparse,
     ),
+    Family(
+        "openai-gpt",
+        config={"vocab_size": VOCAB, "n_embd": 64, "n_head": 4, "n_positions": 512},
+        depth=("n_layer",),
+        without=_EAGER | {"checkpointing"},
+    ),
 )

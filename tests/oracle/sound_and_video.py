@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .family import Family
 from .media_families import WAVE
+from .vision_language_families import DECODER
 
 _NO_MASK = frozenset({"mask"})
 _EAGER = frozenset({"sdpa"})
@@ -35,5 +36,22 @@ SOUND_AND_VIDEO: tuple[Family, ...] = (
             feature_projection_input_dim=40,
         ),
         without=frozenset({"sdpa"}),
+    ),
+    Family(
+        "voxtral",
+        "audio_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="llama", head_dim=24),
+            "audio_config": {
+                "hidden_size": 64,
+                "intermediate_size": 256,
+                "num_attention_heads": 4,
+                "num_mel_bins": 40,
+                "max_source_positions": 200,
+            },
+            "audio_token_id": 5,
+        },
+        depth=("text_config.num_hidden_layers", "audio_config.num_hidden_layers"),
+        image_tokens=50,
     ),
 )

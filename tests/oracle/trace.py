@@ -43,6 +43,7 @@ _HEADS = {
     "audio_classification": transformers.AutoModelForAudioClassification,
     "video_classification": transformers.AutoModelForVideoClassification,
     "image_text_to_text": transformers.AutoModelForImageTextToText,
+    "audio_text_to_text": transformers.AutoModelForMultimodalLM,
     "contrastive": transformers.AutoModel,
 }
 _TASKS = {

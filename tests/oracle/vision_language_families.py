@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .bases import LLAMA
+from .bases import LLAMA, MOE
 from .family import Family
 
 DECODER = dict(LLAMA, hidden_size=96, tie_word_embeddings=False)
@@ -90,6 +90,39 @@ VISION_LANGUAGE: tuple[Family, ...] = (
         depth=("text_config.num_hidden_layers", "vision_config.depth"),
         image_size=112,
         image_tokens=16,
+    ),
+    Family(
+        "glm4v_moe",
+        "image_text_to_text",
+        {
+            "text_config": dict(
+                DECODER,
+                head_dim=24,
+                rope_parameters=dict(_QWEN_ROPE, partial_rotary_factor=0.5, mrope_section=[2, 2, 2]),
+                n_routed_experts=4,
+                n_shared_experts=1,
+                num_experts_per_tok=2,
+                moe_intermediate_size=88,
+                n_group=1,
+                topk_group=1,
+                first_k_dense_replace=1,
+            ),
+            "vision_config": {
+                "hidden_size": 64,
+                "intermediate_size": 176,
+                "out_hidden_size": 96,
+                "num_heads": 4,
+                "image_size": 112,
+                "patch_size": 14,
+                "spatial_merge_size": 2,
+                "temporal_patch_size": 2,
+            },
+            "image_token_id": 5,
+        },
+        depth=("text_config.num_hidden_layers", "vision_config.depth"),
+        image_size=112,
+        image_tokens=16,
+        without=MOE | {"lora"},  # an adapter on the tower's convolution is not modelled
     ),
     Family(
         "mistral3",

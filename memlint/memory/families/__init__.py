@@ -28,12 +28,12 @@ TYPES = {
     "gemma4": "gemma4_text gemma4_unified_text",
     "vision_language": (
         "gemma4 gemma4_unified qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe gemma3 paligemma llava "
-        "llava_next llava_onevision glm4v idefics2 idefics3 smolvlm mistral3 internvl llama4"
+        "llava_next llava_onevision glm4v glm4v_moe idefics2 idefics3 smolvlm mistral3 internvl llama4"
     ),
     "gpt": "gpt2 gpt_neo gptj gpt_neox phi opt bloom falcon mpt gpt_bigcode codegen biogpt xglm stablelm_alpha",
     "moe": (
         "mixtral qwen2_moe qwen3_moe olmoe granitemoe deepseek_v2 deepseek_v3 glm4_moe kimi_k2 glm4_moe_lite minimax_m2 "
-        "qwen3_next qwen3_5_moe_text phimoe gpt_oss qwen3_vl_moe_text deepseek_v32 glm_moe_dsa mistral4 deepseek flex_olmo"
+        "qwen3_next qwen3_5_moe_text phimoe gpt_oss qwen3_vl_moe_text deepseek_v32 glm_moe_dsa mistral4 deepseek flex_olmo glm4v_moe_text"
     ),
     "qwen3_5": "qwen3_5_text",
     "dbrx": "dbrx",
@@ -57,6 +57,8 @@ TYPES = {
     "layoutlmv3": "layoutlmv3",
     "conformer": "wav2vec2-bert",
     "t5gemma": "t5gemma",
+    "speech_language": "voxtral",
+    "openai_gpt": "openai-gpt",
     "prenorm": "roberta-prelayernorm xlm-roberta-xl",
     "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie layoutlm",
     "nomic_bert": "nomic_bert",

@@ -14,7 +14,7 @@ from memlint.memory.families import parts
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import INT64, Parameter, Tensor
+from memlint.memory.tensor import FP32, INT64, Parameter, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 from memlint.typed import NamedTuple
@@ -25,7 +25,8 @@ class Style(NamedTuple):
 
     pre_norm: bool = False
     positions: str = "learned"
-    """learned (two rows more than positions), exact (Whisper), frozen (a table that is not trained), buffer."""
+    """learned (two rows more than positions), exact (Whisper), whole (all of a float32 table, trained), frozen (a table that is not
+    trained), buffer."""
     embedding_norm: bool = True
     final_norm: bool = False
     logits_bias: bool = True
@@ -41,6 +42,7 @@ STYLES = {
     "pegasus": Style(pre_norm=True, positions="frozen", embedding_norm=False, final_norm=True, scaled_table=False),
     "m2m_100": Style(pre_norm=True, positions="buffer", embedding_norm=False, final_norm=True, logits_bias=False),
     "marian": Style(positions="frozen", embedding_norm=False, scaled_table=False),
+    "voxtral_encoder": Style(pre_norm=True, positions="whole", final_norm=True, key_bias=False, speech=True),
     "whisper": Style(pre_norm=True, positions="exact", embedding_norm=False, final_norm=True, logits_bias=False, scaled_table=False,
                      key_bias=False, speech=True),
 }  # fmt: skip
@@ -65,7 +67,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     b.enter_layer(-1)
     table = None if style.speech else b.embedding("shared", b.setup.vocabulary, hidden)
     encoder, decoder = int(config.get("encoder_layers") or layers), int(config.get("decoder_layers") or layers)
-    first = _speech_encoder(b, a, style, hidden, encoder) if table is None else _stack(b, a, style, table, encoder, 0, False)
+    first = speech_encoder(b, a, style, hidden, encoder) if table is None else _stack(b, a, style, table, encoder, 0, False)
     if table is None:
         table = b.embedding("embed_tokens", b.setup.vocabulary, hidden)
     second = _stack(b, a, style, table, decoder, encoder, True)
@@ -142,19 +144,25 @@ def _finished(m: Machine, final: Callable[[Machine, Tensor], Tensor] | None, x: 
     return final(m, x) if final is not None else x
 
 
-def _speech_encoder(b: Builder, a: Architecture, style: Style, hidden: int, layers: int) -> Stage:
+def speech_encoder(b: Builder, a: Architecture, style: Style, hidden: int, layers: int, with_layers: bool = True) -> Stage:
     """Whisper's encoder: two convolutions over the spectrogram, the second of stride 2, and positions that are not trained."""
     bins, length = int(a.config.get("num_mel_bins") or 80), int(a.config.get("max_source_positions") or 1500)
     dropout = float(a.config.get("dropout") or 0.0)
     convs = []
     for name, channels in (("conv1", bins), ("conv2", hidden)):
         convs.append((b.parameter(name, "conv", (hidden, channels * 3)), b.vector(f"{name}.bias", hidden)))
-    frozen, b.frozen = b.frozen, True
-    places = b.embedding("embed_positions", length, hidden)
-    b.frozen = frozen
+    whole = style.positions == "whole"
+    if whole:
+        trained = not b.frozen and b.setup.trains("embed_positions", "embedding")
+        places = b.make("embed_positions", "embedding", (length, hidden), FP32, trained, "weights")
+    else:
+        frozen, b.frozen = b.frozen, True
+        places = b.embedding("embed_positions", length, hidden)
+        b.frozen = frozen
     blocks = []
     for index in range(layers):
-        b.enter_layer(index)
+        if with_layers:
+            b.enter_layer(index)
         blocks.append(_block(b, a, style, False, length))
     b.enter_layer(-1)
     final = _norm(b, "layer_norm", hidden)
@@ -167,7 +175,10 @@ def _speech_encoder(b: Builder, a: Architecture, style: Style, hidden: int, laye
             x = m.tape.leaf(x)  # the encoder's `get_input_embeddings` is the first convolution
         x = ops.unary(m, x)
         x = ops.unary(m, convolutions.convolution(m, x, *convs[1], m.batch * hidden * length))
-        x = ops.add(m, x, ops.embedding(m, places, hidden, length, m.new(length, INT64), inputs=False))
+        if whole:
+            x = ops.cast(m, ops.add(m, x, places), x.itemsize)
+        else:
+            x = ops.add(m, x, ops.embedding(m, places, hidden, length, m.new(length, INT64), inputs=False))
         return ops.dropout(m, x, dropout)
 
     features: list[Tensor] = []

@@ -67,6 +67,7 @@ SPARSE = {
     "glm4_moe_lite": Sparse("sigmoid", True, None, "plain", attention=mla.latent_attention),
     "minimax_m2": Sparse("late_sigmoid", True, True, style=Style(qk_norm="full", qkv_bias=False, out_bias=False, rope_concatenates=True),
                          listed=("gate", "w1", "w3", "w2")),
+    "glm4v_moe_text": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False, rope_concatenates=True, own_positions=True)),
     "glm4_moe": Sparse("sigmoid", True, None, "plain", style=Style(out_bias=False, rope_concatenates=True, qk_norm="head")),
     "phimoe": Sparse("sparsemixer", normalises=False, adapted=False,
                      style=Style(norm="layer", norm_bias=True)),

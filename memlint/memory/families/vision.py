@@ -63,6 +63,18 @@ class Style(NamedTuple):
     """All patches of all images stand in one row, and a mask lets each image see itself."""
 
 
+_GLM = Style(
+    ("qkv", "proj", "gate_proj", "up_proj", "down_proj"),
+    0,
+    rms=True,
+    out_bias=False,
+    mlp_bias=False,
+    positions="sampled",
+    norm_before=True,
+    frames=2,
+    separate=True,
+    named_input=False,
+)
 _QWEN = Style(
     ("qkv", "proj", "linear_fc1", "linear_fc2"), 0, positions="taps", norm_after=False, frames=2, separate=True, named_input=False
 )
@@ -83,8 +95,7 @@ STYLES = {
     "pixtral": Style(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, qkv_bias=False,
                      out_bias=False, mlp_bias=False, patch_bias=False, positions="rotary", norm_before=True, norm_after=False,
                      together=True),
-    "glm4v_vision": Style(("qkv", "proj", "gate_proj", "up_proj", "down_proj"), 0, rms=True, out_bias=False, mlp_bias=False,
-                          positions="sampled", norm_before=True, frames=2, separate=True, named_input=False),
+    "glm4v_vision": _GLM, "glm4v_moe_vision": _GLM,
     "internvl_vision": Style(("q_proj", "k_proj", "v_proj", "projection_layer", "fc1", "fc2"), scales=True, float32_softmax=False),
     "qwen2_vl": Style(("qkv", "proj", "fc1", "fc2"), 0, positions="rotary", patch_bias=False, norm_after=False, frames=2,
                       separate=True),
@@ -131,6 +142,8 @@ class Tower:
         self.pixels: Tensor | None = None
         self.across: bool = False
         """Its states lie channel by channel, as the convolution leaves them: positions are added to its result, and blocks to that."""
+        self.named: bool = True
+        """The model holds the tower's output to the end of its forward pass."""
         self.gathers: bool = False
         """The pieces of all images are first put together in one tensor, which the model's local variable holds."""
         self.gathered: Tensor | None = None

@@ -58,7 +58,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         tower = llama4_tower.vision_tower(b, vision, side)
     else:
         kind = _kind(vision, a.model_type)
-        if kind == "glm4v_vision":  # its blocks are as wide inside as what it hands on
+        if kind in ("glm4v_vision", "glm4v_moe_vision"):  # its blocks are as wide inside as what it hands on
             tower = tower_of(b, {**vision, "intermediate_size": vision.get("out_hidden_size")}, kind, side)
         else:
             tower = tower_of(b, vision, kind, side)
@@ -66,13 +66,13 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     b.frozen = not media.aligner_trained
     project = _projector(b, a, vision, tower)
     b.frozen = not media.language_trained
-    model = _text(b, a, layers)
+    model = decoder_of(b, a, layers)
     b.frozen = False
     if media.images:
         bidirectional = a.model_type in BIDIRECTIONAL or (
             a.model_type == "gemma4_unified" and text_of(a).config.get("use_bidirectional_attention") == "vision"
         )
-        model.stages[0] = _with_images(b, tower, project, _used(a, tower), bidirectional, model.stages[0])
+        model.stages[0] = with_features(b, tower, project, _used(a, tower), bidirectional, model.stages[0])
     return model
 
 
@@ -100,7 +100,7 @@ def text_of(a: Architecture) -> Architecture:
     return from_config(inner, a.name)
 
 
-def _text(b: Builder, a: Architecture, layers: int) -> Model:
+def decoder_of(b: Builder, a: Architecture, layers: int) -> Model:
     """The decoder from its own page."""
     from memlint.memory.families import page_of
 
@@ -122,7 +122,7 @@ def _projector(b: Builder, a: Architecture, vision: Mapping[str, Any], tower: To
     text = text_of(a)
     hidden, width = text.hidden_size or 0, tower.hidden
     kind = a.model_type
-    if kind == "glm4v":
+    if kind in ("glm4v", "glm4v_moe"):
         return _downsampled(b, vision, tower)
     if kind in MERGES:
         side = int(vision.get("spatial_merge_size") or 2)
@@ -271,15 +271,19 @@ def _merger(b: Builder, kind: str, vision: Mapping[str, Any], tower: Tower, unit
     return merger
 
 
-def _with_images(
+def with_features(
     b: Builder,
     tower: Tower,
     project: Projector,
     used: int | None,
     bidirectional: bool,
     stage: Stage,
+    pieces: int = 0,
 ) -> Stage:
-    """The text model with image features scattered into its embedding; a local variable of the model's holds them until it returns."""
+    """The text model with image features scattered into its embedding; a local variable of the model's holds them until it returns.
+
+    A sample has so many `pieces` of images; 0: as the run says.
+    """
     setup = b.setup
     held: list[Tensor] = []
 
@@ -291,7 +295,7 @@ def _with_images(
     def seen(m: Machine, context: Tensor | None) -> Tensor:
         x = stage.embed(m, context)
         before = tower.mask, [*tower.tables]  # a reference's pass leaves what the policy's recomputation will look at
-        tower.images = m.batch * setup.media.images * setup.media.tiles
+        tower.images = m.batch * (pieces or setup.media.images * setup.media.tiles)
         states = chosen = tower.embed(m)
         deep: list[Tensor] = []
         for index, block in enumerate(tower.blocks):
@@ -308,7 +312,8 @@ def _with_images(
         if setup.checkpointing != "full" or states.node is None:  # no block will be recomputed and look at them again
             tower.mask, tower.tables[:] = before
         last = tower.finish(m, states)
-        m.named += (last, tower.pooled(m, last))
+        if tower.named:
+            m.named += (last, tower.pooled(m, last))
         features = project(m, last if used is None else chosen)
         tower.gathered = None
         del states, chosen, last
