@@ -26,6 +26,10 @@ SCANS = {"mamba", "falcon_mamba", "mamba2", "falcon_h1", "jamba", "nemotron_h", 
 """Model types whose mixers run on mamba-ssm's kernels (`memlint.memory.families.state_space`); Granite 4 comes without them as well."""
 
 
+WITHOUT_TOKENS = {"image_classification", "video_classification", "semantic_segmentation"}
+"""Objectives whose samples have a size, but no length."""
+
+
 UNFOLLOWED = {
     "adaption_prompt": "the attention to the adaption prompt, which projects the queries a second time, is not modelled",
     "prefix_tuning": "keys and values of the prefix are not modelled",
@@ -53,7 +57,7 @@ def effects(run: TrainingRun, setup: Setup, architecture: Architecture) -> list[
         )
     if not setup.adapter and ("trainable.modules" in run.facts or "trainable.layers" in run.facts):
         found.append(Effect("a part of the model is frozen; the bounds are a trained head and all of it", (0.0, 0.0), (0.0, 0.0)))
-    lengthless = run.value("batch.sequence_length") is None and setup.objective not in ("image_classification", "video_classification")
+    lengthless = run.value("batch.sequence_length") is None and setup.objective not in WITHOUT_TOKENS
     if run.value("batch.sequence_length_is_cap") or lengthless:
         found.append(Effect("sequence lengths are known only by their cap; real ones may be shorter", (0.25, 0.0), (0.25, 0.0)))
     if setup.compiled and (setup.adapter or setup.quantization):
