@@ -46,6 +46,10 @@ class Shape(NamedTuple):
     """No masked score falls below the dtype's least number (`torch.max`, XGLM)."""
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax (Llama and most since); else it stays in the stream's dtype (GPT-2, BERT)."""
+    narrows: bool = False
+    """Such a softmax, which autocast makes float32, is cast to the dtype of the values before dropout (GPT-2)."""
+    names_scores: bool = False
+    """A name holds the scores without the mask until their softmax is there (Falcon)."""
     repeats_kv: bool | None = None
     """Whether the framework expands K and V to all heads itself; None: as transformers decides."""
 
@@ -235,6 +239,7 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
     k, v = repeat_kv(m, k, shape), repeat_kv(m, v, shape)
     weights = scores(m, q, k, shape)
     weights = ops.scale(m, weights)
+    named = [weights] if shape.names_scores else []
     if shape.softcap:
         weights = ops.scale(m, weights)
         weights = ops.unary(m, weights, keeps="output")
@@ -251,8 +256,8 @@ def eager(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, bias: Tenso
         weights = ops.maximum(m, weights)
     if shape.sinks is not None and shape.sinks_scale:
         return _scaled_by_sinks(m, weights, shape.sinks, q.itemsize, v, shape)
-    only = [weights]  # so that the callee can let go of it
-    del weights
+    only = [*named, weights]  # so that the callee can let go of them
+    del named, weights
     if shape.sinks is not None:
         return _with_sinks(m, only, shape.sinks, v, shape)
     return mix(m, only, q.itemsize, v, shape)
@@ -273,7 +278,8 @@ def _with_sinks(m: Machine, scored: list[Tensor], sinks: Parameter, v: Tensor, s
     del top, index
     probabilities = ops.softmax(m, combined, itemsize)
     del combined
-    dropped = m.weights = ops.dropout(m, ops.narrow(m, probabilities, shape.scores), shape.dropout)
+    dropped = ops.dropout(m, ops.narrow(m, probabilities, shape.scores), shape.dropout)
+    m.weights.append(dropped)
     out = _product(m, dropped, ops.autocast(m, v), shape.out)
     return ops.copy(m, out)
 
@@ -296,7 +302,8 @@ def _scaled_by_sinks(m: Machine, weights: Tensor, sinks: Parameter, itemsize: in
     share = ops.unary(m, ops.cast(m, ops.subtract(m, sums, sinks), FP32), keeps="output")
     del sums
     weights = ops.cast(m, ops.softmax(m, weights, FP32), itemsize)
-    weights = m.weights = ops.dropout(m, weights, shape.dropout)
+    weights = ops.dropout(m, weights, shape.dropout)
+    m.weights.append(weights)
     out = _product(m, weights, ops.autocast(m, v), shape.out)
     return ops.copy(m, ops.mul(m, out, ops.cast(m, share, out.itemsize)))
 
@@ -332,9 +339,12 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
         weights = ops.cast(m, ops.softmax(m, weights, FP32), itemsize)
     elif m.autocast:
         weights = ops.softmax(m, ops.cast(m, weights, FP32), FP32)
+        weights = ops.cast(m, weights, v.itemsize) if shape.narrows else weights
     else:
         weights = ops.softmax(m, weights, itemsize)
-    weights = m.weights = ops.dropout(m, weights, shape.dropout)
+    scored.clear()
+    weights = ops.dropout(m, weights, shape.dropout)
+    m.weights.append(weights)
     cast = ops.autocast(m, v)
     out = _product(m, weights, _merged(m, cast, shape, cast is v), shape.out)
     return ops.copy(m, out)

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from memlint.memory.linear import Linear, Pair, Quantised, Stack
 from memlint.memory.machine import Machine
 from memlint.memory.packing import packed_bytes
 from memlint.memory.result import CannotEstimate
-from memlint.memory.setup import OUTPUT_HEADS, Setup
+from memlint.memory.setup import OUTPUT_HEADS, TASK_HEADS, Setup
+from memlint.memory.targets import EVERY_LINEAR, default_targets, named
 from memlint.memory.tensor import Parameter, Sink, Storage, Tensor
 from memlint.typed import Any
-
-MOST_TARGETS_BY_TYPE = {
-    "llama": ("q_proj", "v_proj"), "mistral": ("q_proj", "v_proj"), "mixtral": ("q_proj", "v_proj"),
-    "qwen2": ("q_proj", "v_proj"), "qwen3": ("q_proj", "v_proj"), "gemma": ("q_proj", "v_proj"), "gemma2": ("q_proj", "v_proj"),
-    "gemma3_text": ("q_proj", "v_proj"), "opt": ("q_proj", "v_proj"), "gptj": ("q_proj", "v_proj"), "gpt_neo": ("q_proj", "v_proj"),
-    "phi": ("q_proj", "v_proj", "fc1", "fc2"), "phi3": ("qkv_proj",), "gpt2": ("c_attn",), "bloom": ("query_key_value",),
-    "gpt_neox": ("query_key_value",), "falcon": ("query_key_value",), "chatglm": ("query_key_value",), "mpt": ("Wqkv",),
-    "bert": ("query", "value"), "roberta": ("query", "value"), "electra": ("query", "value"), "xlm-roberta": ("query", "value"),
-    "deberta-v2": ("query_proj", "value_proj"), "deberta": ("in_proj",), "t5": ("q", "v"), "mt5": ("q", "v"), "umt5": ("q", "v"),
-    "bart": ("q_proj", "v_proj"), "gpt_bigcode": ("c_attn",), "stablelm": ("q_proj", "v_proj"), "starcoder2": ("q_proj", "v_proj"),
-    "cohere": ("q_proj", "v_proj"), "qwen": ("c_attn",), "granite": ("q_proj", "v_proj"), "smollm3": ("q_proj", "v_proj"),
-}  # fmt: skip
-"""LoRA's default targets when none are given (peft 0.21.2, `utils/constants.py`
-`TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`)."""
 
 
 class Builder:
@@ -44,6 +29,8 @@ class Builder:
         self.parameters: list[Parameter] = []
         self.shared: dict[object, Any] = {}
         """What the tuners of several layers share (banks of vectors, frozen projections), by what it is."""
+        self.originals: dict[int, Parameter] = {}
+        """Weights that PEFT trains a copy of, by the copy's ident."""
         self.extra: list[Storage] = []
         """Memory that is held but is no parameter: quantisation statistics, buffers."""
         self.adapted: list[Linear] = []
@@ -103,7 +90,15 @@ class Builder:
 
     def embedding(self, name: str, rows: int, width: int) -> Parameter:
         """An embedding table; a copy of it is trained when `modules_to_save` names it."""
-        return self._saved_copy(name, "embedding", (rows, width)) or self.parameter(name, "embedding", (rows, width))
+        saved = self._saved_copy(name, "embedding", (rows, width))
+        if saved is not None:
+            return saved
+        table = self.parameter(name, "embedding", (rows, width))
+        if self.setup.adapter in PAIRS and self.setup.adapter_targets not in EVERY_LINEAR and self._adapts(name):
+            from memlint.memory.tuners.low_rank import embedding  # it makes its parameters with this class
+
+            self.machine.tuned[table.storage.ident] = embedding(self, name, rows, width)
+        return table
 
     def norm(self, name: str, width: int) -> Parameter:
         """A normalisation weight."""
@@ -122,19 +117,22 @@ class Builder:
     ) -> Linear:
         """A linear layer. `tied`: it shares this weight (an output head tied to the embedding). `copies`: it stands for
         that many equal layers, each of which sees its part of the rows (experts)."""
-        head = name in OUTPUT_HEADS
+        head = name in OUTPUT_HEADS or tied is not None
         setup = self.setup
-        if tied is not None:
-            return Linear(name, fin, fout, tied)
-        saved = self._saved_copy(name, "linear", (fout, fin))
+        if tied is not None and setup.adapter_options.get("ensure_weight_tying"):
+            return Linear(name, fin, fout, tied)  # what PEFT makes for the table is the head's, too
+        saved = self._saved_copy(name, "linear", (fout, fin), tied)
         if saved is not None:
             layer = Linear(name, fin, fout, saved)
             if bias:
                 self.make(f"{name}.bias", "bias", (fout,), self.setup.weight_itemsize, False, "weights")
                 layer.bias = self.make(f"{name}.bias.saved", "bias", (fout,), saved.itemsize, True, "adapters")
             return layer
-        packed = setup.quantises(name, head)
-        if packed:
+        packed = tied is None and setup.quantises(name, head)
+        if tied is not None:
+            # PEFT copies module by module: beside a table's copy, the head stays tied to the table itself.
+            weight = self.originals.get(tied.storage.ident, tied)
+        elif packed:
             weight = self._packed(name, fin, fout * copies)
         else:
             weight = self.parameter(name, "linear", (fout * copies, fin))
@@ -143,8 +141,7 @@ class Builder:
             layer.quantised = Quantised(setup.quantization, setup.compute_itemsize, setup.unpacked_itemsize)
         if bias:
             layer.bias = self.vector(f"{name}.bias", fout)
-        adapts = setup.adapter and setup.adapter not in BESIDE and not self.frozen and name not in self.translated
-        if adapts and self.targets(name, head):
+        if self._adapts(name, head):
             self._adapt(layer, copies)
         return layer
 
@@ -162,7 +159,7 @@ class Builder:
             stack = Stack(name, count, fin, fout, packed, quantised=Quantised(setup.quantization, setup.compute_itemsize))
         else:
             stack = Stack(name, count, fin, fout, self.parameter(name, kind, shape))
-        if setup.adapter not in PAIRS or not listed or not any(self.targets(n, False) for n in (name, *listed)):
+        if setup.adapter not in PAIRS or not listed or not any(self.targets(n) for n in (name, *listed)):
             return stack
         rank = setup.lora_rank * len(listed)
         a = self.make(f"{name}.lora_A", "adapter", (rank * count, fin), setup.adapter_itemsize, True, "adapters")
@@ -170,15 +167,17 @@ class Builder:
         stack.adapter = Pair(a, b)
         return stack
 
-    def _saved_copy(self, name: str, kind: str, shape: tuple[int, ...]) -> Parameter | None:
-        """The trained copy that PEFT makes of a module in `modules_to_save`; the original stays beside it."""
+    def _saved_copy(self, name: str, kind: str, shape: tuple[int, ...], tied: Parameter | None = None) -> Parameter | None:
+        """The trained copy that PEFT makes of a module in `modules_to_save`; the original (`tied`: another module's weight) stays."""
         if not self.setup.saves(name):
             return None
-        self.make(name, kind, shape, self.setup.weight_itemsize, False, "weights")
+        original = tied or self.make(name, kind, shape, self.setup.weight_itemsize, False, "weights")
         # A deep copy, not one of the weights that PEFT raises to float32 (peft 0.21.2 `ModulesToSaveWrapper`, `cast_adapter_dtype`);
         # `prepare_model_for_kbit_training` has raised the original together with the norms.
         itemsize = self.setup.norm_itemsize if self.setup.quantization else self.setup.weight_itemsize
-        return self.make(f"{name}.saved", kind, shape, itemsize, True, "adapters")
+        copy = self.make(f"{name}.saved", kind, shape, itemsize, True, "adapters")
+        self.originals[copy.storage.ident] = original
+        return copy
 
     def _packed(self, name: str, fin: int, fout: int) -> Parameter:
         """A quantised weight: packed bytes plus its statistics."""
@@ -195,16 +194,21 @@ class Builder:
         parameter.logical = fin * fout
         return parameter
 
-    def targets(self, name: str, head: bool) -> bool:
-        """Whether the adapter is applied to the linear of this name."""
+    def _adapts(self, name: str, head: bool = False) -> bool:
+        """Whether the run puts something on modules, and on this one."""
+        method = self.setup.adapter
+        listed = method and method not in BESIDE and not self.frozen and name not in self.translated
+        return bool(listed) and self.targets(name, head)
+
+    def targets(self, name: str, head: bool = False) -> bool:
+        """Whether the adapter is applied to the module of this name."""
         wanted = self.setup.adapter_targets
-        if isinstance(wanted, str):
-            if wanted in ("all-linear", "all"):
-                # peft knows the classifier of its task types only.
-                return not head or (name == "classifier" and self.setup.objective in WITHOUT_TASK)
-            return re.search(wanted, name) is not None if wanted.isidentifier() else _matches(wanted, name)
-        names = wanted if wanted is not None else MOST_TARGETS_BY_TYPE.get(self.model_type, ())
-        return any(self._is_called(target, name) for target in names)
+        if wanted in EVERY_LINEAR:
+            # peft knows the classifier of its task types only.
+            return not head or (name in TASK_HEADS and self.setup.objective not in TASK_KNOWN)
+        if wanted is None:
+            wanted = default_targets(self.setup.adapter, self.model_type)
+        return named(wanted, self.parent, name)
 
     def _adapt(self, layer: Linear, copies: int) -> None:
         from memlint.memory.tuners import tuner_of  # they make their parameters with this class
@@ -218,14 +222,9 @@ class Builder:
                 f"adapter.config does not fit the layer {layer.name} ({layer.fin} x {layer.fout}): {error}"
             ) from error
 
-    def _is_called(self, target: str, name: str) -> bool:
-        """Whether a target (`c_proj`, `attn.c_proj`, `self_attn.q_proj`) names this linear."""
-        *path, leaf = target.split(".")
-        return leaf == name and (not path or path[-1] in BLOCK_PARTS.get(self.parent, ()) or path[-1] not in ALL_PARTS)
 
-
-WITHOUT_TASK = {"image_classification", "audio_classification", "video_classification"}
-"""Objectives for which peft has no task type."""
+TASK_KNOWN = {"sequence_classification", "reward"}
+"""Objectives whose head `all-linear` leaves alone (peft 0.21.2 `tuners/tuners_utils.py`, `_maybe_include_all_linear_layers`)."""
 
 PAIRS = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "adalora", "mica", "loraplus"}
 """PEFT methods that put a low-rank pair on a linear, and on stacked experts, too."""
@@ -233,25 +232,3 @@ PAIRS = {"lora", "dora", "rslora", "qalora", "pissa", "olora", "lora-fa", "adalo
 BESIDE = {"ln_tuning", "bitfit", "prompt_tuning", "p_tuning", "prefix_tuning", "adaption_prompt", "trainable_tokens",
           "llama_adapter", "llama_adapter_v2", "multitask_prompt_tuning", "cpt", "cartridge"}  # fmt: skip
 """Methods that put nothing on the linears."""
-
-BLOCK_PARTS = {
-    "attn": ("attn", "self_attn", "attention", "self_attention", "linear_attn"),
-    "mlp": ("mlp", "feed_forward", "block_sparse_moe"),
-    "experts": ("experts",),
-    "shared_expert": ("shared_expert", "shared_experts"),
-}
-"""What the model classes call the parts of a block that linears stand in; targets name them (`shared_expert.up_proj`)."""
-
-ALL_PARTS = {name for names in BLOCK_PARTS.values() for name in names}
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """A regular expression over module paths, tried against the leaf name in the places where it usually stands."""
-    try:
-        compiled = re.compile(pattern)
-    except re.error:
-        return False
-    paths = (name, f"model.layers.0.self_attn.{name}", f"model.layers.0.mlp.{name}", f"layers.0.{name}",
-             f"model.language_model.layers.0.self_attn.{name}", f"model.language_model.layers.0.mlp.{name}",
-             f"transformer.h.0.attn.{name}", f"transformer.h.0.mlp.{name}")  # fmt: skip
-    return any(compiled.fullmatch(path) for path in paths)

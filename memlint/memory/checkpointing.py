@@ -24,7 +24,7 @@ def run(m: Machine, block: Block, x: Tensor, context: Tensor | None) -> Tensor:
     """The block itself; its local variables go when it returns."""
     with compiled.Forward(m, m.compiled != ""):
         x = block(m, x, context)
-    m.weights = None
+    m.returned, m.weights = (m.weights if m.names_weights else []), []
     return x
 
 
@@ -117,6 +117,7 @@ def checkpointed(
     two = beside is not None
     del beside
     out = run(m, block, x, context)
+    returned = [(t.numel, t.itemsize) for t in m.returned] if setup.reentrant else []
     kept, m.kept = m.kept or [], None
     if setup.compiled and m.products % 2 and kept:
         # The block's last product only feeds an addition: compiled code keeps what backward reads, nothing else.
@@ -130,9 +131,12 @@ def checkpointed(
     needs_grad = not isinstance(x.node, Anchor)
     inputs_of = (x, *others)
     masks = [m.mask]
+    if setup.reentrant and m.mask is not None:
+        m.arguments.append(m.mask)
     keeps = units is not None and index in units.frozen and setup.reentrant and not setup.stack.checkpoints_inside
 
     def rule(grads: list[Tensor | None]) -> tuple[Tensor | None, ...]:
+        grads += [m.new(*size) for size in returned]  # nothing has used them: zeros (`materialize_grads`)
         gradients_of_results = grads[:] if setup.reentrant else None  # an argument of `CheckpointFunction.backward`
         _enter(m, units, index)
         storage = held.pop() if held else Storage(m.ledger, numel * itemsize)
@@ -153,6 +157,7 @@ def checkpointed(
         tape.recomputes = False
         if not setup.reentrant:
             # Its results are not kept.
+            m.returned = []
             result = Tensor(inputs.storage, result.numel, result.itemsize, result.node, result.index)
         if two and m.beside is not None:
             second = m.beside
@@ -160,6 +165,8 @@ def checkpointed(
                 second = Tensor(inputs.storage, second.numel, second.itemsize, second.node, second.index)
             result = _joined(m, result, second, grads)
             del second
+        if returned and m.returned:
+            result = _joined(m, result, m.returned[0], grads)
         results = m.shared if setup.reentrant else []
         m.casts, m.mask, m.shared, m.beside = casts, None, [], None
         tape.enabled = False
@@ -169,6 +176,7 @@ def checkpointed(
         if lazy and len(m.ledger.segments) == segment:
             _delayed(m, begin, end)
         del result, results, gradients_of_results
+        m.returned = []
         del m.held[held_before:]
         inputs.node = None
         grad = inputs.grad

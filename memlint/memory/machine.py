@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from memlint.memory.autograd import Tape
 from memlint.memory.tensor import Ledger, Storage, Tensor
 
@@ -65,10 +67,20 @@ class Machine:
         """What a loop's names still hold of the step before: its model's outputs, until the next step's take their place."""
         self.rows: dict[int, Tensor] = {}
         """Trained rows of embedding tables, by the table's ident: the table is copied with them put in wherever it is used."""
+        self.tuned: dict[int, Callable[[Machine, Tensor, Tensor, bool], Tensor]] = {}
+        """Adapters of embedding tables, by the table's ident: (machine, the table's result, ids, the module scales its result)."""
         self.casts: dict[int, tuple[int, Tensor]] = {}
         """The cached casts by their weight's ident: (layer of the weight, cast)."""
-        self.weights: Tensor | None = None
+        self.weights: list[Tensor] = []
         """Eager attention's probabilities: the block's local variable (`hidden_states, _ = self.self_attn(...)`) holds them to its end."""
+        self.names_weights: bool = False
+        """The model's loop holds what a block returned, these included, until the next one has run."""
+        self.arguments: list[Tensor] = []
+        """Masks that reentrant checkpointing's nodes hold as arguments by name, which their graph lets go of at its end only."""
+        self.returned: list[Tensor] = []
+        """Such weights."""
+        self.embedded: list[Tensor] = []
+        """What local variables hold of the embedding until the stack has run: the rows of tokens, those of positions."""
         self.named: list[Tensor] = []
         """What local variables of the model and its output hold until the loss is there: an encoder's last states, image features."""
         self.caches: bool = False

@@ -71,10 +71,11 @@ def add(m: Machine, a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_in_place(m: Machine, a: Tensor, b: Tensor) -> Tensor:
-    """`a += b`: no new tensor."""
+    """`a += b`: no new tensor, and a keeps its dtype."""
     out = Tensor(a.storage, a.numel, a.itemsize, a.node, a.index)
+    nb, ib = b.numel, b.itemsize
     need_a, need_b = a.node is not None, b.node is not None
-    return m.tape.record(out, (a, b), lambda g: (alias(g) if need_a else None, alias(g) if need_b else None))
+    return m.tape.record(out, (a, b), lambda g: (alias(g) if need_a else None, alias(reduced(m, g, nb, ib)) if need_b else None))
 
 
 def gathered(m: Machine, x: Tensor) -> Tensor:
@@ -431,7 +432,9 @@ def embedding(
     out = m.tape.record(out, (used,), lambda g: (m.new(table, itemsize),), (ids.storage,), kernel=True)
     if scaled:
         out = scale(m, out)
-    return m.tape.leaf(out) if inputs and out.node is None and m.input_grads else out
+    if inputs and out.node is None and m.input_grads:
+        out = m.tape.leaf(out)
+    return m.tuned[weight.storage.ident](m, out, ids, scaled) if weight.storage.ident in m.tuned else out
 
 
 def token_ids(m: Machine, rows: int) -> Tensor:

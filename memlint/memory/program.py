@@ -144,7 +144,7 @@ def machine_for(setup: Setup, architecture: Architecture) -> Machine:
     m.ledger.empties_steps = setup.stack.empties_cache
     # What a later pipeline stage receives needs a gradient, too.
     hooked = setup.checkpointing != "none" and bool(setup.adapter or setup.stack.hooks_embeddings)
-    m.input_grads = setup.stage == "last" or hooked or setup.adapter in INPUT_SIDE
+    m.input_grads = setup.stage == "last" or hooked or setup.input_grads or setup.adapter in INPUT_SIDE
     return m
 
 
@@ -213,6 +213,7 @@ def step(
     m.partition = m.partition or collected
     del collected
     buckets.clear()
+    m.arguments.clear()
     if not setup.stack.drops_outputs:
         m.outputs += value
     del value
@@ -264,6 +265,7 @@ def accumulated(m: Machine, setup: Setup, units: Units | None, trained: list[Par
 def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tensor:
     """Every stage: embedding, blocks (checkpointed where the setup says), final normalisation."""
     m.named.clear()
+    m.names_weights = model.names_weights
     context: Tensor | None = None
     x: Tensor | None = None
     index = 0
@@ -295,6 +297,8 @@ def forward(m: Machine, setup: Setup, model: Model, units: Units | None) -> Tens
         if units is not None:
             units.enter_head()
         x = stage.finish(m, x)
+        m.returned = []
+        m.embedded.clear()
         del embedded
         if context is not None:
             m.named.append(context)

@@ -13,6 +13,7 @@ from memlint.gpus.gpu import Gpu
 from memlint.memory.media import Media, media_of
 from memlint.memory.result import CannotEstimate
 from memlint.memory.sharding import FSDP, Sharding, sharding_of
+from memlint.memory.targets import EVERY_LINEAR
 from memlint.memory.timeline import Repeated
 from memlint.memory.versions import Stack, stack_of
 from memlint.models.architecture import Architecture
@@ -53,6 +54,8 @@ class Setup(NamedTuple):
     """Selective checkpointing by operation does not keep what the card's attention kernel makes."""
     checkpoint_every: int
     reentrant: bool
+    input_grads: bool
+    """The embedding's output is made to require a gradient (`enable_input_require_grads`), whether or not blocks are checkpointed."""
     checkpoint_offload: bool
     head_only: bool
     """Nothing but an output head is trained."""
@@ -156,8 +159,8 @@ class Setup(NamedTuple):
 
     def saves(self, name: str) -> bool:
         """Whether PEFT trains a full copy of the module of this name."""
-        names = EMBEDDINGS if name in EMBEDDINGS else {name}
-        return bool(self.adapter) and any(m.rsplit(".", 1)[-1] in names for m in self.modules_to_save)
+        names = next((alike for alike in (EMBEDDINGS, HEADS) if name in alike), {name})
+        return bool(self.adapter) and any(_ends_in(names, m) for m in self.modules_to_save)
 
     def quantises(self, name: str, head: bool) -> bool:
         """Whether a linear's weight is stored packed."""
@@ -251,6 +254,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         recomputes_attention=stack.recomputes_cudnn and gpu is not None and gpu.compute_capability >= (10, 0),
         checkpoint_every=int(facts.get("checkpointing.layer_frequency", 1) or 1),
         reentrant=bool(facts.get("checkpointing.use_reentrant", stack.reentrant_by_default)),
+        input_grads=bool(facts.get("checkpointing.input_grads", False)),
         checkpoint_offload=bool(facts.get("checkpointing.offload", False)),
         head_only=not adapter and facts.get("trainable.modules", None) is not None,
         adapter=adapter,
@@ -260,7 +264,7 @@ def setup_of(run: TrainingRun, architecture: Architecture, gpu: Gpu | None, assu
         adapter_itemsize=4 if stack.adapters_in_fp32 and not sharding.is_zero else ITEMSIZES.get(adapter_dtype, 4),
         adapter_options=facts.mapping("adapter.config"),
         adapter_prompt=int(facts.get("adapter.prompt_length", 0) or 0),
-        modules_to_save=(*(facts.get("adapter.modules_to_save", ()) or ()), *(TASK_HEADS if objective in CLASSIFIERS else ())),
+        modules_to_save=(*(facts.get("adapter.modules_to_save", ()) or ()), *_task_heads(str(objective), targets)),
         quantization=quantization,
         double_quant=bool(facts.get("quantization.double_quant", False)),
         group_size=int(facts.get("quantization.group_size", 128) or 128),
@@ -363,9 +367,13 @@ def workspace_bytes(gpu: Gpu | None) -> int:
 EMBEDDINGS = {"embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings"}
 """What the families call the input embedding."""
 
-PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto"}
+HEADS = {"lm_head", "embed_out"}
+"""What they call the output head over the vocabulary."""
+
+PAIRED = {"dpo", "orpo", "cpo", "reward", "ipo", "simpo", "kto", "sentence_embedding"}
 """Objectives whose forward pass sees two sequences per sample (TRL 1.16: chosen and rejected are concatenated; KTO computes a
-second, mismatched set for its KL term)."""
+second, mismatched set for its KL term; the losses of sentence-transformers 5.1 embed the texts of a pair one after the other and compare
+them, `losses/MultipleNegativesRankingLoss.py`; a third text, a hard negative, is not known)."""
 
 
 PACKS_PAIRS = {"ms_swift", "ms-swift"}
@@ -417,6 +425,13 @@ def _tied(architecture: Architecture, stack: Stack) -> bool:
     return stack.transformers >= (5, 0) or bool(architecture.config.get("tie_word_embeddings", T5[architecture.model_type]))
 
 
+def _task_heads(objective: str, targets: tuple[str, ...] | str | None) -> tuple[str, ...]:
+    """The heads that a task type trains whole. One for tokens has none where every linear is adapted: that takes the head, too, and PEFT
+    refuses to train a copy of an adapted layer."""
+    whole = objective in ("sequence_classification", "reward") or targets not in EVERY_LINEAR
+    return TASK_HEADS if objective in CLASSIFIERS and whole else ()
+
+
 def _evaluation_batch(facts: _Facts, rows_per_sample: int) -> int:
     if not facts.get("eval.enabled", False):
         return 0
@@ -448,6 +463,12 @@ def _foreach(optimizer: str, stack: Stack, sharding: Sharding) -> bool:
     """torch.optim's choice. Under ZeRO the optimizer is DeepSpeed's own fused one where its JSON has an optimizer block (0.15
     `runtime/engine.py`, `_configure_basic_optimizer`), as the files that transformers documents have."""
     return optimizer in ("adamw_torch", "sgd") and stack.foreach_by_default and not sharding.is_zero
+
+
+def _ends_in(names: set[str], module: str) -> bool:
+    """Whether `modules_to_save` means one of these: PEFT compares the ends of paths (`other.py`, `_set_trainable`, `key.endswith`)."""
+    path, _, leaf = module.rpartition(".")
+    return leaf in names if path else any(name.endswith(leaf) for name in names)
 
 
 class _Facts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,6 +17,7 @@ from memlint.models.config import from_config
 from memlint.source import Span
 from tests.oracle.family import BATCH, SEQUENCE, at_depth
 from tests.oracle.recorded import traces
+from tests.oracle.regime import Regime
 
 RECORD = traces()
 CASES = [(family, regime) for family, entry in RECORD.items() for regime in entry["regimes"]]
@@ -41,20 +44,19 @@ class Kept(NamedTuple):
     backward_peak: int
 
 
-def facts_of(head: str, regime: str) -> dict[str, Any]:
-    """The canonical facts of a regime of the record."""
-    weights, attention, mask, rest = regime.split(".", 3)
-    tuning, checkpointing = rest.rsplit(".", 1)
-    dtype, _, autocast = weights.partition("+")
+def facts_of(head: str, name: str, targets: Mapping[str, list[str]] = MappingProxyType({})) -> dict[str, Any]:
+    """The canonical facts of a regime of the record; `targets`: the names in the model's sets of targets."""
+    regime = Regime.parse(name)
     facts = {
-        "model.dtype": dtype,
-        "model.attention": attention,
-        "precision": "bf16-mixed" if autocast else {"float32": "fp32", "bfloat16": "bf16-true"}[dtype],
+        "model.dtype": regime.weights,
+        "model.attention": regime.attention,
+        "precision": "bf16-mixed" if regime.autocast else {"float32": "fp32", "bfloat16": "bf16-true"}[regime.weights],
         "batch.micro_batch_size": BATCH,
         "batch.sequence_length": SEQUENCE,
-        "batch.packing": mask == "nomask",
-        "checkpointing.enabled": checkpointing != "off",
-        "checkpointing.use_reentrant": checkpointing == "reentrant",
+        "batch.packing": not regime.mask,
+        "checkpointing.enabled": regime.checkpointing not in ("off", "input_grads"),
+        "checkpointing.use_reentrant": regime.checkpointing == "reentrant",
+        "checkpointing.input_grads": regime.checkpointing == "input_grads",
         "objective": head,
         "optimizer.name": "sgd",
         "adapter.method": "none",
@@ -62,16 +64,26 @@ def facts_of(head: str, regime: str) -> dict[str, Any]:
         "framework.version": RECORD["llama"]["versions"]["transformers"],
         "trainer.outputs_fp32": False,
     }
-    if tuning != "full":
-        _, adapter_dtype, dropout = tuning.split("-")
+    if regime.adapter != "none":
         facts |= {
             "adapter.method": "lora",
             "adapter.r": 8,
-            "adapter.target_modules": "all-linear",
-            "adapter.dtype": adapter_dtype,
-            "adapter.dropout": float(dropout),
+            "adapter.dtype": regime.adapter,
+            "adapter.dropout": regime.dropout,
+            **modules_of(regime.targets, targets),
         }
     return facts
+
+
+def modules_of(chosen: str, targets: Mapping[str, list[str]]) -> dict[str, Any]:
+    """What a configuration of PEFT names for one of the record's sets of targets."""
+    if chosen == "default":
+        return {}
+    if chosen == "saved":
+        return {"adapter.target_modules": targets["attention"], "adapter.modules_to_save": targets["ends"]}
+    if chosen == "ends":
+        return {"adapter.target_modules": targets["attention"] + targets["ends"]}
+    return {"adapter.target_modules": targets.get(chosen, chosen)}
 
 
 @cache
@@ -87,7 +99,7 @@ def program(family: str, regime: str, layers: int) -> Program:
     lists = entry.get("lists", {}).get(str(layers), {})
     config = at_depth({"model_type": entry["model_type"], **entry["config"], **lists}, entry["depth"], layers)
     architecture = from_config(config)
-    facts = facts_of(entry["head"], regime) | media_facts(entry)
+    facts = facts_of(entry["head"], regime, entry.get("targets", {})) | media_facts(entry)
     run = TrainingRun("record", Span("record", 1, 1, 1, 1), {k: fixed(v) for k, v in facts.items()})
     setup = setup_of(run, architecture, None, [])
     return record(setup, architecture, setup.layers)
@@ -161,6 +173,13 @@ def test_the_peaks_of_forward_and_backward(family: str, regime: str) -> None:
     ours = predicted(family, regime, 3)
     assert ours.forward_peak == pytest.approx(forward, rel=PEAKS.get(family, 0.01))
     assert ours.backward_peak == pytest.approx(backward, rel=PEAKS.get(family, 0.01))
+
+
+@pytest.mark.parametrize(("family", "regime"), [case for case in CASES if ".lora-" in case[1]])
+def test_the_adapters_are_those_of_peft(family: str, regime: str) -> None:
+    """Trainable parameters under LoRA, at three layers."""
+    trained = [p.logical for p in program(family, regime, 3).parameters if p.node is not None]
+    assert sum(trained) == RECORD[family]["regimes"][regime][1][-1]
 
 
 @pytest.mark.parametrize("family", RECORD)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from .bases import DELTA, LATENT, LLAMA, MOE, mostly_linear
 from .decoder_families import DECODERS
+from .encoder_families import ENCODERS
 from .family import VOCAB, Family
 from .image_families import IMAGES
 from .media_families import MEDIA
+from .multimodal_families import MULTIMODAL
 from .relatives import RELATIVES
 from .sound_and_video import SOUND_AND_VIDEO
 from .text_families import TEXT
@@ -107,7 +109,7 @@ FAMILIES: tuple[Family, ...] = (
         "sequence_classification",
         {"dim": 64, "hidden_dim": 176, "n_heads": 4, "vocab_size": VOCAB, "max_position_embeddings": 512, "pad_token_id": 0},
         depth=("n_layers",),
-        without=frozenset({"lora"}),  # peft cannot both adapt (all-linear) and save a copy of pre_classifier
+        without=frozenset({"all-linear"}),  # peft cannot both adapt and save a copy of pre_classifier
     ),
     Family("roberta", "sequence_classification", _BERT),
     Family("electra", "sequence_classification", dict(_BERT, embedding_size=64)),
@@ -147,7 +149,11 @@ FAMILIES: tuple[Family, ...] = (
     Family("smollm3", config=LLAMA),
     Family("gemma3_text", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), layer_list=_kinds),
     Family("starcoder2", config=LLAMA),
-    Family("mixtral", config=dict(LLAMA, num_local_experts=4, num_experts_per_tok=2), without=MOE),
+    Family(
+        "mixtral",
+        config=dict(LLAMA, num_local_experts=4, num_experts_per_tok=2),
+        without=MOE | {"default"},  # peft 0.21 forgets its default where it converts the names of experts
+    ),
     Family(
         "qwen2_moe",
         config=dict(LLAMA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=88, shared_expert_intermediate_size=112),
@@ -159,7 +165,7 @@ FAMILIES: tuple[Family, ...] = (
         without=MOE,
     ),
     Family("olmoe", config=dict(LLAMA, num_experts=4, num_experts_per_tok=2), without=MOE),
-    Family("granitemoe", config=dict(LLAMA, num_local_experts=4, num_experts_per_tok=2), without=MOE),
+    Family("granitemoe", config=dict(LLAMA, num_local_experts=4, num_experts_per_tok=2), without=MOE | {"mlp"}),
     Family("deepseek_v2", config=dict(LATENT, topk_method="greedy", topk_group=1, n_group=1), without=MOE),
     Family("deepseek_v3", config=dict(LATENT, q_lora_rank=48, n_group=2, topk_group=1), without=MOE),
     Family(
@@ -181,7 +187,7 @@ FAMILIES: tuple[Family, ...] = (
         "gpt_oss",
         config=dict(_WIDE, num_local_experts=4, num_experts_per_tok=2, sliding_window=4096),
         layer_list=_kinds,
-        without=MOE | {"sdpa"},
+        without=MOE | {"sdpa", "mlp"},
     ),
     Family("cohere2", config=dict(LLAMA, sliding_window=64), layer_list=_sliding),
     Family(
@@ -247,9 +253,11 @@ FAMILIES: tuple[Family, ...] = (
     Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     *TEXT,
+    *ENCODERS,
     *DECODERS,
     *MEDIA,
     *VISION_LANGUAGE,
+    *MULTIMODAL,
     *IMAGES,
     *RELATIVES,
     *SOUND_AND_VIDEO,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from memlint.memory.targets import DEFAULTS
+
 from .regime import Regime
 
 BATCH, SEQUENCE, VOCAB = 3, 160, 1000
@@ -33,8 +35,8 @@ class Family:
     """Config keys that list something per layer, from the number of layers."""
 
     without: frozenset[str] = frozenset()
-    """What the class (or peft for it) does not support: `sdpa`, `lora`, `dropout` (of LoRA), `mask`, `checkpointing`,
-    `float32` weights or `bfloat16` without autocast."""
+    """What the class (or peft for it) does not support: `sdpa`, `lora`, a set of its targets, `dropout` (of LoRA), `mask` (with `sdpa`: it
+    has no attention), `checkpointing`, `float32` weights or `bfloat16` without autocast."""
 
     @property
     def name(self) -> str:
@@ -49,7 +51,7 @@ class Family:
             regime
             for regime in regimes
             if not (
-                ("lora" in self.without and regime.adapter != "none")
+                (regime.adapter != "none" and not self.adapts(regime.targets))
                 or ("dropout" in self.without and regime.dropout)
                 or ("mask" in self.without and regime.mask)
                 or ("float32" in self.without and regime.weights == "float32")
@@ -58,6 +60,16 @@ class Family:
                 or regime.checkpointing in self.without
             )
         ]
+
+    def adapts(self, targets: str) -> bool:
+        """Whether LoRA has something to be put on: the first and last module are those of language models."""
+        if "lora" in self.without or targets in self.without:
+            return False
+        if targets == "attention":
+            return not {"mask", "sdpa"} <= self.without
+        if targets == "default":
+            return self.model_type in DEFAULTS
+        return targets not in ("ends", "saved") or self.head in ("causal_lm", "masked_lm", "image_text_to_text")
 
     def at_depth(self, layers: int) -> dict[str, Any]:
         """The config with that many layers."""

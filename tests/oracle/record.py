@@ -1,11 +1,12 @@
 """Write `traces/`: what real models keep for backward, a file for each family, by regime.
 
-`python -m tests.oracle.record [NAME ...]` re-traces those families (all without an argument).
+`python -m tests.oracle.record [NAME ...]` re-traces those families (all without an argument); with `--missing`, only the regimes that their
+files lack.
 
 A file: `versions`; `shape` (batch, sequence); `model_type`, `head`, `config` (without the depth), `depth` (the config keys that hold it,
 dotted when nested), `frozen` (the part that is not trained), `media` (elements of the images or the sound of a batch, which the figures
 leave out), `image_size` where the config has none, `lists` (config keys that list something per layer, by number of layers),
-`parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
+`targets` (module names by set of targets), `parameters` (of the models with 2 and 3 layers) and `regimes[name]`. A regime's name is
 `weights[+autocast].attention.mask.tuning.checkpointing`; its value holds, for 2 and for 3 layers, the list `FIELDS`.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from .family import BATCH, SEQUENCE, Family
 from .inputs import TILES, inputs
 from .recorded import FIELDS, TRACES
 from .regime import Regime
-from .trace import Step, step
+from .trace import Step, named_targets, step
 
 DEPTHS = (2, 3)
 
@@ -55,7 +57,38 @@ _LORA = [
     Regime("float32", True, adapter="float32"),
     Regime("float32", False, adapter="float32"),
 ]
-REGIMES: tuple[Regime, ...] = (*_FULL, *_CHECKPOINTED, *_LORA)
+_PAIRS = [
+    Regime("bfloat16", True, adapter="float32", dropout=0.05, targets="default"),
+    Regime("bfloat16", False, "eager", True, "bfloat16", checkpointing="non_reentrant", targets="default"),
+    Regime("bfloat16", True, "eager", True, "float32", checkpointing="reentrant", targets="attention"),
+    Regime("float32", True, mask=True, adapter="float32", dropout=0.05, targets="attention"),
+    Regime("bfloat16", False, adapter="bfloat16", dropout=0.05, targets="mlp"),
+    Regime("bfloat16", True, mask=True, adapter="float32", checkpointing="non_reentrant", targets="mlp"),
+    Regime("bfloat16", True, adapter="float32", dropout=0.05, checkpointing="input_grads", targets="mlp"),
+    Regime("bfloat16", True, adapter="float32", dropout=0.05, targets="ends"),
+    Regime("bfloat16", False, "eager", True, "bfloat16", checkpointing="reentrant", targets="ends"),
+    Regime("bfloat16", True, mask=True, adapter="bfloat16", targets="saved"),
+    Regime("float32", False, adapter="float32", dropout=0.05, checkpointing="non_reentrant", targets="saved"),
+    Regime("bfloat16", False, mask=True, adapter="float32", dropout=0.05, checkpointing="reentrant"),
+    Regime("float32", True, "eager", adapter="float32", checkpointing="non_reentrant"),
+    Regime("bfloat16", False, "eager", adapter="bfloat16", dropout=0.05, checkpointing="non_reentrant"),
+    Regime("bfloat16", True, "eager", True, checkpointing="non_reentrant"),
+    Regime("bfloat16", False, "eager", True, checkpointing="reentrant"),
+]
+"""Not every combination, but every value of one choice with most values of each other."""
+
+_SHARES = 4
+_WIDE = ("llama", "gpt2", "bert", "gpt_neo", "falcon", "opt", "deberta-v2", "deepseek_v3", "t5", "vit", "whisper", "qwen2_vl")
+"""Families, one of each structure, that are traced in all pairs; each other takes one of so many shares of them."""
+
+REGIMES: tuple[Regime, ...] = (*_FULL, *_CHECKPOINTED, *_LORA, *_PAIRS)
+
+
+def regimes_of(family: Family) -> list[Regime]:
+    """What is recorded of a family."""
+    share = sum(family.name.encode()) % _SHARES
+    left_out = () if family.name in _WIDE else [r for i, r in enumerate(_PAIRS) if i % _SHARES != share]
+    return family.regimes(r for r in REGIMES if r not in left_out)
 
 
 def fields(traced: Step) -> list[int]:
@@ -70,11 +103,14 @@ def media(family: Family) -> int:
     return sum(t.numel() for t in given.values() if isinstance(t, torch.Tensor) and t.is_floating_point())
 
 
-def trace_family(family: Family) -> dict[str, Any]:
-    """The record of one family."""
+def trace_family(family: Family, old: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of one family; `old`: what is recorded of it and stays."""
     regimes: dict[str, list[list[int]]] = {}
-    parameters: list[int] = []
-    for regime in family.regimes(REGIMES):
+    parameters: list[int] = old.get("parameters", [])
+    for regime in regimes_of(family):
+        if regime.name in old.get("regimes", ()):
+            regimes[regime.name] = old["regimes"][regime.name]
+            continue
         steps = [step(family, depth, regime) for depth in DEPTHS]
         regimes[regime.name] = [fields(traced) for traced in steps]
         if regime.adapter == "none":
@@ -91,6 +127,7 @@ def trace_family(family: Family) -> dict[str, Any]:
         **({"tiles": TILES[family.model_type]} if family.model_type in TILES else {}),
         **({"image_size": family.image_size} if family.image_size else {}),
         **({"lists": {str(n): family.layer_list(n) for n in DEPTHS}} if family.layer_list else {}),
+        **({"targets": targets} if (targets := named_targets(family)) else {}),
         "parameters": parameters,
         "regimes": regimes,
     }
@@ -111,11 +148,14 @@ def write(record: dict[str, Any], path: Path) -> None:
 
 def main(names: list[str]) -> None:
     """Trace the named families (all without a name) and write what is found."""
+    missing, names = "--missing" in names, [name for name in names if name != "--missing"]
     for family in FAMILIES:
+        path = TRACES / f"{family.name}.json"
         if not names or family.name in names:
             print(family.name, flush=True)
+            old = json.loads(path.read_text()) if missing and path.exists() else {}
             try:
-                write(trace_family(family), TRACES / f"{family.name}.json")
+                write(trace_family(family, old), path)
             except Exception as error:  # the others are worth having
                 print(f"  failed: {type(error).__name__}: {error}", flush=True)
 

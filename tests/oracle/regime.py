@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+TARGETS = ("all-linear", "default", "attention", "mlp", "ends", "saved")
+"""What LoRA adapts: every linear; what PEFT takes where nothing is named; the linears of attention, or the others; those of attention and
+the first and last module of a language model (embedding and head), which `saved` trains whole (`modules_to_save`) instead."""
 
 
 @dataclass(frozen=True)
@@ -18,16 +22,19 @@ class Regime:
     mask: bool = False
     """A padding mask with padding in it."""
     adapter: str = "none"
-    """none = full fine-tuning; else the dtype of LoRA r=8 adapters on all linears."""
+    """none = full fine-tuning; else the dtype of LoRA r=8 adapters."""
     dropout: float = 0.0
     """LoRA dropout."""
     checkpointing: str = "off"
-    """off, non_reentrant or reentrant."""
+    """off, input_grads (off, but the embedding's output requires a gradient), non_reentrant or reentrant."""
+    targets: str = "all-linear"
+    """What the adapters are on: one of TARGETS."""
 
     @property
     def name(self) -> str:
         """A compact, unique name."""
-        tuning = "full" if self.adapter == "none" else f"lora-{self.adapter}-{self.dropout:g}"
+        targets = "" if self.targets == "all-linear" else f"-{self.targets}"
+        tuning = "full" if self.adapter == "none" else f"lora-{self.adapter}-{self.dropout:g}{targets}"
         return ".".join(
             (
                 self.weights + ("+autocast" if self.autocast else ""),
@@ -43,9 +50,9 @@ class Regime:
         """The regime of that name."""
         weights, attention, mask, rest = name.split(".", 3)
         tuning, checkpointing = rest.rsplit(".", 1)
-        adapter, dropout = "none", 0.0
-        if tuning != "full":
-            _, adapter, text = tuning.split("-")
-            dropout = float(text)
         dtype, _, autocast = weights.partition("+")
-        return cls(dtype, bool(autocast), attention, mask == "mask", adapter, dropout, checkpointing)
+        regime = cls(dtype, bool(autocast), attention, mask == "mask", checkpointing=checkpointing)
+        if tuning == "full":
+            return regime
+        _, adapter, dropout, *targets = tuning.split("-")
+        return replace(regime, adapter=adapter, dropout=float(dropout), targets=targets[0] if targets else "all-linear")

@@ -26,6 +26,7 @@ from .family import BATCH, SEQUENCE, VOCAB, Family
 from .inputs import inputs
 from .ledger import Block, Ledger, rounded
 from .regime import Regime
+from .targets import lora_arguments, modules
 from .values import values
 
 os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # it compares counts of image tokens, which fake tensors do not have
@@ -37,6 +38,7 @@ _HEADS = {
     "sequence_classification": transformers.AutoModelForSequenceClassification,
     "seq2seq_lm": transformers.AutoModelForSeq2SeqLM,
     "token_classification": transformers.AutoModelForTokenClassification,
+    "question_answering": transformers.AutoModelForQuestionAnswering,
     "image_classification": transformers.AutoModelForImageClassification,
     "semantic_segmentation": transformers.AutoModelForSemanticSegmentation,
     "speech_seq2seq": transformers.AutoModelForSpeechSeq2Seq,
@@ -50,6 +52,8 @@ _TASKS = {
     "causal_lm": "CAUSAL_LM",
     "sequence_classification": "SEQ_CLS",
     "seq2seq_lm": "SEQ_2_SEQ_LM",
+    "token_classification": "TOKEN_CLS",
+    "question_answering": "QUESTION_ANS",
 }
 
 
@@ -122,6 +126,14 @@ def to_fake_cuda(model: torch.nn.Module) -> dict[int, torch.Tensor]:
     return moved
 
 
+def named_targets(family: Family) -> dict[str, list[str]]:
+    """The names of modules that the record's regimes put LoRA on."""
+    sets = [targets for targets in ("attention", "mlp", "ends") if family.adapts(targets)]
+    with torch.device("meta"):
+        model = _build(family, 2, Regime(attention="eager"))
+    return {targets: modules(model, family.model_type, targets) for targets in sets}
+
+
 def _build(family: Family, layers: int, regime: Regime) -> Any:
     config = transformers.AutoConfig.for_model(family.model_type, **family.at_depth(layers))
     kind = _HEADS[family.head]._model_mapping[type(config)]
@@ -129,7 +141,9 @@ def _build(family: Family, layers: int, regime: Regime) -> Any:
     model = kind._from_config(config, dtype=getattr(torch, regime.weights), attn_implementation=regime.attention)
     if family.frozen:
         model.get_submodule(family.frozen).requires_grad_(False)
-    if regime.checkpointing != "off":
+    if regime.checkpointing == "input_grads":
+        model.enable_input_require_grads()
+    elif regime.checkpointing != "off":
         # the random state of the device cannot be read here; it is no device memory
         model.activation_checkpointing_enable({"use_reentrant": regime.checkpointing == "reentrant", "preserve_rng_state": False})
     if regime.adapter != "none":
@@ -139,8 +153,8 @@ def _build(family: Family, layers: int, regime: Regime) -> Any:
             r=8,
             lora_alpha=16,
             lora_dropout=regime.dropout,
-            target_modules="all-linear",
-            task_type=_TASKS.get(family.head),
+            task_type=_task(family, regime),
+            **lora_arguments(model, family.model_type, regime.targets),
         )
         model = peft.get_peft_model(model, lora)  # adapters on the meta device stay in float32
         if regime.adapter == "bfloat16":
@@ -148,6 +162,12 @@ def _build(family: Family, layers: int, regime: Regime) -> Any:
                 if ".lora_" in name:
                     module.to(torch.bfloat16)
     return model
+
+
+def _task(family: Family, regime: Regime) -> str | None:
+    """peft's task type, which trains the head whole. `all-linear` adapts the heads of tokens, of which peft then makes no copy."""
+    adapted = regime.targets == "all-linear" and family.head in ("token_classification", "question_answering")
+    return None if adapted else _TASKS.get(family.head)
 
 
 def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> Step:

@@ -83,7 +83,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     b.enter_layer(-1)
     stage = Stage(embed, blocks, finish)
     if b.setup.objective in LANGUAGE:
-        dense = b.linear("dense", hidden, hidden, bias=True)
+        dense = b.linear("transform.dense", hidden, hidden, bias=True)
         weight, bias = b.norm("transform.LayerNorm", hidden), b.vector("transform.LayerNorm.bias", hidden)
         head = b.linear("decoder", hidden, b.setup.vocabulary, tied=words if b.setup.tied else None)
         head.bias = b.vector("decoder.bias", b.setup.vocabulary)
@@ -173,10 +173,10 @@ def _block(b: Builder, a: Architecture, hidden: int, dropout: float, span: int, 
         names = ("pos_proj", "pos_q_proj") if first_version else ("pos_key_proj", "pos_query_proj")
         pos_key = b.linear(names[0], hidden, hidden, bias=not first_version) if pos_key is not None else None
         pos_query = b.linear(names[1], hidden, hidden, bias=True) if pos_query is not None else None
-    out = b.linear("dense", hidden, hidden, bias=True)
+    out = b.linear("attention.output.dense", hidden, hidden, bias=True)
     first = _norm(b, "attention.output.LayerNorm", hidden)
     b.parent = "mlp"
-    up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
+    up, down = b.linear("intermediate.dense", hidden, inner, bias=True), b.linear("output.dense", inner, hidden, bias=True)
     second = _norm(b, "output.LayerNorm", hidden)
 
     def positions(m: Machine, states: Tensor, projection: Linear, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,15 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memlint.memory import ops
-from memlint.memory.attention import Shape, attend, in_dtype_of
+from memlint.memory.attention import Shape, attend, in_dtype_of, mix, scores
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
 from memlint.memory.families.llama import LANGUAGE
 from memlint.memory.families.model import Block, Model, Stage
-from memlint.memory.linear import apply
+from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import INT64, Parameter, Tensor
 from memlint.models.architecture import Architecture
+
+NAMES = {
+    "distilbert": ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2"),
+    "mpnet": ("q", "k", "v", "o", "intermediate.dense", "output.dense"),
+}
+"""Linears of a block where they are not called as in BERT."""
 
 DROPOUTS = {"distilbert": ("dropout", "attention_dropout")}
 """(hidden, attention) dropout keys where they are not BERT's."""
@@ -38,25 +44,41 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     norm = norm_of(b, "LayerNorm", width)
     project = b.linear("embeddings_project", width, hidden, bias=True) if width != hidden else None
 
+    heads = a.heads or 12
+    distances: Parameter | None = None
     if a.model_type == "mpnet":
-        b.embedding("relative_attention_bias", int(a.config.get("relative_attention_num_buckets") or 32), a.heads or 12)
+        distances = b.embedding("relative_attention_bias", int(a.config.get("relative_attention_num_buckets") or 32), heads)
     ids = b.buffer(a.max_positions or b.machine.sequence, INT64)
 
     def embed(m: Machine, context: Tensor | None) -> Tensor:
-        x = ops.embedding(m, words, width, m.tokens, ids)
+        if boxes:  # its own mask of each key, which is there without padding, too
+            m.mask = m.new(m.tokens, words.itemsize)
+        names = [
+            ops.embedding(m, words, width, m.tokens, ids)
+        ]  # they hold what each table says until the sum has been normalised
         # RoBERTa counts positions past the padding of each sample; BERT's are the same for all.
         counted = a.model_type in COUNTED
         rows = m.tokens if counted else m.sequence
         if kinds is not None:
-            zeros = ops.token_ids(m, rows)
-            x = ops.add(m, x, ops.embedding(m, kinds, width, m.tokens, zeros, inputs=False))
-            del zeros
-        x = ops.add(m, x, ops.embedding(m, places, width, rows, ops.token_ids(m, rows) if counted else ids, inputs=False))
-        for table in boxes:
-            x = ops.add(m, x, ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens), inputs=False))
+            names.append(ops.embedding(m, kinds, width, m.tokens, ops.token_ids(m, rows), inputs=False))
+        names.append(ops.embedding(m, places, width, rows, ops.token_ids(m, rows) if counted else ids, inputs=False))
+        corners = ops.token_ids(m, 4 * m.tokens if boxes else 0)
+        for index, table in enumerate(boxes):  # the height and the width are worked out
+            at = corners if index < 4 else ops.token_ids(m, m.tokens)
+            names.append(ops.embedding(m, table, width, m.tokens, at, inputs=False))
+        m.named += [corners] if boxes else []
+        x = names[0]
+        for other in names[1:]:
+            x = ops.add(m, x, other)
         x = ops.dropout(m, norm(m, x), hidden_drop)
-        in_dtype_of(m, x)
+        if not boxes:
+            in_dtype_of(m, x)
+        m.shared = [] if distances is None else [_distances(m, distances, heads)]
         return apply(m, project, x) if project is not None else x
+
+    def finish(m: Machine, x: Tensor) -> Tensor:
+        m.shared = []
+        return x
 
     if a.model_type == "albert":
         shared = _block(b, a, 0, hidden_drop, attention_drop)
@@ -64,7 +86,30 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     else:
         blocks = [_block(b, a, index, hidden_drop, attention_drop) for index in range(layers)]
     b.enter_layer(-1)
-    return headed(b, a, Stage(embed, blocks, lambda m, x: x), hidden, width, hidden_drop)
+    return headed(b, a, Stage(embed, blocks, finish), hidden, width, hidden_drop)
+
+
+BERT = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
+"""What BERT calls the linears of a layer."""
+
+
+def _distances(m: Machine, table: Parameter, heads: int) -> Tensor:
+    """MPNet's bias of each pair of positions by their distance, for all blocks and copied for each sample."""
+    pairs = m.sequence * m.sequence
+    values = ops.embedding(m, table, heads, pairs, ops.token_ids(m, pairs), inputs=False)
+    return ops.spread(m, values, m.batch * values.numel)
+
+
+def _by_distance(m: Machine, q: Tensor, k: Tensor, v: Tensor, shape: Shape, out: Linear) -> Tensor:
+    """MPNet's attention: names hold its queries, keys, values, scores and weights until the output projection is done."""
+    weights = ops.scale(m, scores(m, q, k, shape))
+    weights = ops.add_in_place(m, weights, m.shared[0])
+    if m.mask is not None:
+        weights = ops.add(m, weights, m.mask)
+    mixed = mix(m, [weights], q.itemsize, v, shape)
+    result = apply(m, out, mixed)
+    m.weights.clear()  # they are not returned
+    return result
 
 
 def _boxes(b: Builder, a: Architecture, width: int) -> list[Parameter]:
@@ -88,8 +133,7 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
     hidden, heads = a.hidden_size or 0, a.heads or 1
     head_dim = a.head_dim or hidden // heads
     inner = a.intermediate_size or 4 * hidden
-    names = ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2") if a.model_type == "distilbert" else (
-        "query", "key", "value", "dense", "dense", "dense")  # fmt: skip
+    names = NAMES.get(a.model_type, BERT)
     q, k, v, out = (b.linear(name, hidden, hidden, bias=True) for name in names[:4])
     first = norm_of(b, "attention.output.LayerNorm", hidden)
     up, down = b.linear(names[4], hidden, inner, bias=True), b.linear(names[5], inner, hidden, bias=True)
@@ -99,11 +143,15 @@ def _block(b: Builder, a: Architecture, index: int, hidden_drop: float, attentio
 
     def block(m: Machine, x: Tensor, context: Tensor | None) -> Tensor:
         shape = Shape(
-            m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, shape_drop, causal=False, float32_softmax=False
-        )
+            m.batch, m.sequence, m.sequence, heads, heads, head_dim, head_dim, shape_drop, causal=False,
+            float32_softmax=a.model_type == "layoutlm",
+        )  # fmt: skip
         # `core` and `inner_states` stay named as long as the caller's variables hold them in BertAttention and BertLayer.
-        core = attend(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape)
-        mixed = apply(m, out, core)
+        if m.shared:
+            core, mixed = None, _by_distance(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape, out)
+        else:
+            core = attend(m, apply(m, q, x), apply(m, k, x), apply(m, v, x), shape)
+            mixed = apply(m, out, core)
         if a.model_type != "distilbert":
             mixed = ops.dropout(m, mixed, hidden_drop)
         x = first(m, ops.add(m, mixed, x))
@@ -123,7 +171,7 @@ def headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, h
     """Masked-LM head over the vocabulary, token head, or a pooled classifier."""
     objective = b.setup.objective
     if objective in LANGUAGE:
-        transform = b.linear("dense", hidden, width, bias=True)
+        transform = b.linear("transform.dense", hidden, width, bias=True)
         norm = norm_of(b, "transform.LayerNorm", width)
         words = b.parameters[0] if b.setup.tied else None
         head = b.linear("decoder", width, b.setup.vocabulary, bias=False, tied=words)
@@ -141,7 +189,10 @@ def classifier_of(b: Builder, a: Architecture, hidden: int, dropout: float) -> C
     """Token classification and answer spans: one linear on every position. Else a head on the first position."""
     labels = b.setup.num_labels
     if b.setup.objective in ("token_classification", "question_answering"):
-        tokens = b.linear("classifier", hidden, labels, bias=True)
+        name = "qa_outputs" if b.setup.objective == "question_answering" else "classifier"
+        tokens = b.linear(name, hidden, labels, bias=True)
+        if name == "qa_outputs":  # none in front of it, but DistilBERT's own
+            dropout = float(a.config.get("qa_dropout", 0.1)) if a.model_type == "distilbert" else 0.0
         return lambda m, x: apply(m, tokens, ops.dropout(m, x, dropout))
     drops_first, name, act = HEADS.get(a.model_type, (False, "pooler", "tanh"))
     dense = b.linear(name, hidden, hidden, bias=True)
@@ -155,7 +206,7 @@ def classifier_of(b: Builder, a: Architecture, hidden: int, dropout: float) -> C
     return classify
 
 
-POOLED_HEADS_ONLY = {"sequence_classification", "reward", "multiple_choice"}
+POOLED_HEADS_ONLY = {"sequence_classification", "reward", "multiple_choice", "cross_encoder"}
 """Objectives whose head reads one vector per sample."""
 
 COUNTED = {"roberta", "xlm-roberta", "camembert", "mpnet"}

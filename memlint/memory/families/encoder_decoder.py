@@ -14,7 +14,7 @@ from memlint.memory.families import parts
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, INT64, Parameter, Tensor
+from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 from memlint.typed import NamedTuple
@@ -79,7 +79,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         out = apply(m, head, x)
         return ops.add(m, out, bias) if bias is not None else out
 
-    return Model([first, second], logits, head, hidden, b.setup.vocabulary, causal=False, upcasts=False)
+    return Model([first, second], logits, head, hidden, b.setup.vocabulary, causal=False, upcasts=False, names_embedding=False)
 
 
 def _norm(b: Builder, name: str, width: int) -> Callable[[Machine, Tensor], Tensor]:
@@ -121,17 +121,22 @@ def _stack(b: Builder, a: Architecture, style: Style, table: Parameter, layers: 
         padding, m.shared = m.mask, []
         if decodes:
             m.mask = None
-            if padding is not None:
-                m.shared.append(m.new(m.batch * length * source, padding.itemsize))
+            if padding is not None and context is not None:  # a bias has the dtype of the encoder's states
+                itemsize = BYTE if padding.itemsize == BYTE else context.itemsize
+                m.shared.append(m.new(m.batch * length * source, itemsize))
             if m.attention == "eager":
                 m.mask = m.new(m.batch * length * length, table.itemsize)
         x = ops.embedding(m, table, hidden, m.tokens, ops.token_ids(m, m.tokens), style.scaled_table)
         if scales and not style.scaled_table:
             x = ops.scale(m, x)
         if places is not None:
-            x = ops.add(m, x, ops.embedding(m, places, hidden, length, ops.token_ids(m, length), inputs=False))
+            rows = m.tokens if style.speech else length
+            placed = ops.embedding(m, places, hidden, rows, ops.token_ids(m, rows), inputs=False)
         else:
-            x = ops.add(m, x, m.new(m.tokens * hidden, x.itemsize))
+            placed = m.new(m.tokens * hidden, x.itemsize)
+        m.embedded = [x, placed] if b.setup.stack.names_embedding else []
+        x = ops.add(m, x, placed)
+        del placed
         if after is not None:
             x = after(m, x)
         return ops.dropout(m, x, dropout)
@@ -178,6 +183,7 @@ def speech_encoder(b: Builder, a: Architecture, style: Style, hidden: int, layer
         if whole:
             x = ops.cast(m, ops.add(m, x, places), x.itemsize)
         else:
+            m.embedded = [x] if b.setup.stack.names_embedding else []
             x = ops.add(m, x, ops.embedding(m, places, hidden, length, m.new(length, INT64), inputs=False))
         return ops.dropout(m, x, dropout)
 
@@ -228,7 +234,9 @@ def _block(b: Builder, a: Architecture, style: Style, decodes: bool, source: int
             result = attend(m, query, key, value, shape)
             del query, key, value
             m.mask = kept
-            return ops.dropout(m, apply(m, out, result), dropout)
+            result = apply(m, out, result)
+            del m.weights[:-1]  # one name for those of either attention
+            return ops.dropout(m, result, dropout)
 
         def run(m: Machine, x: Tensor, other: Tensor | None) -> Tensor:
             if style.pre_norm:

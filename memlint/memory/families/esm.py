@@ -65,7 +65,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
 
 def _language(b: Builder, stage: Stage, words: Parameter, hidden: int) -> Model:
     """The head over amino acids; its bias is added apart, and the loss takes the logits as they are."""
-    transform, norm = b.linear("dense", hidden, hidden, bias=True), norm_of(b, "layer_norm", hidden)
+    transform, norm = b.linear("lm_head.dense", hidden, hidden, bias=True), norm_of(b, "layer_norm", hidden)
     decoder = b.linear("decoder", hidden, b.setup.vocabulary, tied=words if b.setup.tied else None)
     bias = b.vector("bias", b.setup.vocabulary)
 
@@ -87,9 +87,9 @@ def _block(b: Builder, a: Architecture, index: int, tables: list[tuple[Tensor, T
     hidden, heads, inner = a.hidden_size or 0, a.heads or 1, a.intermediate_size or 0
     head_dim = hidden // heads
     q, k, v = (b.linear(name, hidden, hidden, bias=True) for name in ("query", "key", "value"))
-    out = b.linear("dense", hidden, hidden, bias=True)
+    out = b.linear("attention.output.dense", hidden, hidden, bias=True)
     first = norm_of(b, "attention.LayerNorm", hidden)
-    up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
+    up, down = b.linear("intermediate.dense", hidden, inner, bias=True), b.linear("output.dense", inner, hidden, bias=True)
     second = norm_of(b, "LayerNorm", hidden)
     hidden_drop = float(a.dropouts.get("hidden_dropout_prob", 0.0))
     shape_drop = float(a.dropouts.get("attention_probs_dropout_prob", 0.0))

@@ -54,6 +54,7 @@ class Style(NamedTuple):
     head: str = "lm_head"
     final_norm: bool = True
     float32_softmax: bool = True
+    narrows: bool = False
     float32_scores: bool = False
     sinusoids: bool = False
     """Positions are a fixed table, a buffer (XGLM)."""
@@ -71,8 +72,9 @@ class Style(NamedTuple):
 
 
 STYLES = {
-    "gpt2": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, positions="wpe", residual_dropout="resid_pdrop",
-                  attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
+    "gpt2": Style(("c_attn",), "c_proj", "c_fc", "c_proj", float32_softmax=False, narrows=True, positions="wpe",
+                  residual_dropout="resid_pdrop", attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop",
+                  mlp_dropout="resid_pdrop"),
     "gpt_bigcode": Style(("c_attn",), "c_proj", "c_fc", "c_proj", positions="wpe", residual_dropout="resid_pdrop",
                          attention_dropout="attn_pdrop", embedding_dropout="embd_pdrop", mlp_dropout="resid_pdrop"),
     "gpt_neo": Style(float32_scores=True, qkv=("k_proj", "v_proj", "q_proj"), out="out_proj", up="c_fc", down="c_proj",
@@ -136,8 +138,12 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         x = ops.embedding(m, table, width, m.tokens, ops.token_ids(m, m.tokens), style.scaled_table)
         if project_in is not None:
             x = apply(m, project_in, x)
+        m.embedded = [x] if b.setup.stack.names_embedding else []
         if where is not None:
-            x = ops.add(m, x, ops.embedding(m, where, hidden, m.sequence, ops.token_ids(m, m.sequence), inputs=False))
+            placed = ops.embedding(m, where, hidden, m.sequence, ops.token_ids(m, m.sequence), inputs=False)
+            m.embedded += [placed] if m.embedded else []
+            x = ops.add(m, x, placed)
+            del placed
         if fixed is not None:
             x = ops.add(m, x, m.new(m.sequence * hidden, fixed.itemsize))
         x = ops.dropout(m, x, drop(style.embedding_dropout))
@@ -165,7 +171,10 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     name = style.head if language else "score"
     tied = table if b.setup.tied and language else None
     linear = b.linear(name, width, classes, bias=style.head_bias and language, tied=tied)
-    return Model([Stage(embed, blocks, finish)], lambda m, x: apply(m, linear, x), linear, width, classes)
+    model = Model([Stage(embed, blocks, finish)], lambda m, x: apply(m, linear, x), linear, width, classes)
+    model.names_embedding = False  # `embed` does
+    model.names_weights = a.model_type in ("gpt_neo", "bloom", "falcon", "mpt")  # `outputs = block(...)`
+    return model
 
 
 def _head_by_head(m: Machine, q: Tensor, k: Tensor, v: Tensor, heads: int, kv_heads: int, grouped: bool) -> tuple[Tensor, ...]:
@@ -242,7 +251,8 @@ def _block(
     def attention(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
         if len(projections) == 1:
-            q, k, v = ops.split(m, apply(m, projections[0], x), (rows * q_width, rows * kv_width, rows * kv_width))
+            joined = apply(m, projections[0], x)  # keeps its name
+            q, k, v = ops.split(m, joined, (rows * q_width, rows * kv_width, rows * kv_width))
         else:
             q, k, v = apply(m, projections[0], x), apply(m, projections[1], x), apply(m, projections[2], x)
         if falcon:
@@ -261,9 +271,11 @@ def _block(
             head_dim,
             drop(style.attention_dropout),
             float32_softmax=style.float32_softmax,
+            narrows=style.narrows,
             float32_scores=style.float32_scores,
             floors=style.floors,
             head_major=falcon or a.model_type in ("gpt_neox", "phi"),
+            names_scores=falcon,
             broadcasts_kv=falcon and kv_heads < heads,
         )
         position_bias = None

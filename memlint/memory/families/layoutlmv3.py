@@ -149,7 +149,7 @@ def _block(b: Builder, a: Architecture, index: int, dropout: float) -> Block:
         mixed = ops.dropout(m, apply(m, out, core), dropout)
         x = first(m, ops.add(m, mixed, x))
         del mixed, core
-        m.weights = None
+        m.weights.clear()
         states = parts.activation(m, apply(m, up, x), act)
         fed = ops.dropout(m, apply(m, down, states), dropout)
         return second(m, ops.add(m, fed, x))

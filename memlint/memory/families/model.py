@@ -64,4 +64,6 @@ class Model:
         """A local variable (`inputs_embeds`, `embedding_output`) holds the embedding's result until the stack has run (transformers)."""
         self.names_states = False
         """The output holds every block's input and the last one's result until the loss is there."""
+        self.names_weights = False
+        """The loop over the blocks has a variable for all that one returns, attention weights included, until the next one has run."""
         self.extras: dict[str, int] = {}

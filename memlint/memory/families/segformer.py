@@ -102,7 +102,7 @@ def _stage(m: Machine, b: Builder, x: Tensor, grid: Grid, embedded: Embedding, b
         x = m.tape.leaf(x)  # checkpointing without reentry needs no input with a gradient: what is trained inside has one
     for block in blocks:
         x = checkpointed(m, b.setup, None, block, x, None, -1) if b.setup.checkpointing == "full" else block(m, x, None)
-    m.weights = None
+    m.weights.clear()
     return ops.copy(m, after(m, x))
 
 

@@ -92,7 +92,7 @@ def assembled(b: Builder, a: Architecture, layers: int, style: Style) -> Model:
             spatial = m.new(x.numel, x.itemsize) if style.images else None
         del embedded, spatial
         unmerged.clear()
-        m.weights = None
+        m.weights.clear()
         return x
 
     def finish(m: Machine, x: Tensor) -> Tensor:

@@ -98,6 +98,7 @@ def _stack(b: Builder, s: _Sizes, table: Parameter, layers: int, first: int, dec
         m.sequence = target if decodes else source
         ids = ops.token_ids(m, m.tokens)
         x = ops.embedding(m, table, s.hidden, m.tokens, ids)
+        m.embedded = [x] if b.setup.stack.names_embedding else []
         padding, m.shared = m.mask, []
         if decodes:
             m.mask = None
@@ -188,7 +189,9 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
             crosses = other is not None
             bias = bias_of(m, shape, query.itemsize, crosses)
             mixed = _attend(m, query, key, value, shape, bias, crosses, padded)
-            return ops.add(m, x, ops.dropout(m, apply(m, out, mixed), s.dropout))
+            x = ops.add(m, x, ops.dropout(m, apply(m, out, mixed), s.dropout))
+            del m.weights[:-1]  # one name for those of either attention
+            return x
 
         return run
 

@@ -60,7 +60,7 @@ def attention_of(b: Builder, a: Architecture, index: int) -> Part:
         mixed = ops.matmul(m, weights, value, x.numel)
         del value
         mixed = apply(m, out, ops.copy(m, mixed))
-        m.weights = m.new(scores // heads, itemsize)  # the mean over heads, which nobody reads
+        m.weights = [m.new(scores // heads, itemsize)]  # the mean over heads, which nobody reads
         return mixed
 
     return attention

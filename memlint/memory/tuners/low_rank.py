@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from memlint.memory import algebra, ops
+from memlint.memory.autograd import View
+from memlint.memory.build import Builder
 from memlint.memory.linear import Pair, base, product, unpacked
 from memlint.memory.machine import Machine
 from memlint.memory.tensor import FP32, Parameter, Tensor
 from memlint.memory.tuners.site import BNB, Forward, Site, base_to_add_to
+
+
+def embedding(b: Builder, name: str, rows: int, width: int) -> Callable[[Machine, Tensor, Tensor, bool], Tensor]:
+    """`lora/layer.py` `Embedding`: a table of `rank` columns and a product, both read transposed, so that their gradients lie otherwise
+    than they do and are copied. There is no dropout. (DoRA's norm of the table is not counted.)"""
+    rank = b.setup.lora_rank
+    a = b.make(f"{name}.lora_embedding_A", "adapter", (rank, rows), b.setup.adapter_itemsize, True, "adapters")
+    up = b.make(f"{name}.lora_embedding_B", "adapter", (width, rank), b.setup.adapter_itemsize, True, "adapters")
+
+    def forward(m: Machine, result: Tensor, ids: Tensor, scaled: bool) -> Tensor:
+        dtype = result.itemsize
+        low = m.new(result.numel // width * rank, a.itemsize)
+        low = m.tape.record(low, (a,), lambda g: (_turned(m.new(a.numel, a.itemsize)),), (ids.storage,), kernel=True)
+        view = m.tape.record(Tensor(up.storage, up.numel, up.itemsize), (up,), lambda g: (_turned(g),))
+        output = ops.scale(m, ops.matmul(m, low, view, result.numel))
+        del low, view
+        if scaled:
+            output = ops.scale(m, output)
+        return ops.cast(m, ops.add(m, result, output), dtype)
+
+    return forward
+
+
+def _turned(grad: Tensor) -> Tensor:
+    """A gradient in another layout than its parameter's, which does not take it as it is (`accumulate_grad.h`)."""
+    return View(View(grad))
+
 
 LORA_FA = {"lora-fa", "lora_fa"}
 """The method and the optimizer that train B only (peft 0.21.2 `optimizers/lorafa.py`)."""
