@@ -44,6 +44,8 @@ class Shape(NamedTuple):
     """Keys and values are laid out head by head as well: no product has to copy them."""
     floors: bool = False
     """No masked score falls below the dtype's least number (`torch.max`, XGLM)."""
+    returns_plain: bool = False
+    """The layer returns the softmax's result, not what dropout has made of it (XGLM)."""
     float32_softmax: bool = True
     """Eager attention asks for a float32 softmax (Llama and most since); else it stays in the stream's dtype (GPT-2, BERT)."""
     narrows: bool = False
@@ -342,9 +344,16 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
         weights = ops.cast(m, weights, v.itemsize) if shape.narrows else weights
     else:
         weights = ops.softmax(m, weights, itemsize)
+<<<<<<< Updated upstream
     scored.clear()
     weights = ops.dropout(m, weights, shape.dropout)
     m.weights.append(weights)
+=======
+    plain = weights
+    weights = ops.dropout(m, plain, shape.dropout)
+    m.weights = plain if shape.returns_plain else weights
+    del plain
+>>>>>>> Stashed changes
     cast = ops.autocast(m, v)
     out = _product(m, weights, _merged(m, cast, shape, cast is v), shape.out)
     return ops.copy(m, out)

@@ -10,6 +10,7 @@ from .image_families import IMAGES
 from .media_families import MEDIA
 from .multimodal_families import MULTIMODAL
 from .relatives import RELATIVES
+from .scan_families import SCANS
 from .sound_and_video import SOUND_AND_VIDEO
 from .text_families import TEXT
 from .vision_language_families import VISION_LANGUAGE
@@ -255,6 +256,7 @@ FAMILIES: tuple[Family, ...] = (
     *TEXT,
     *ENCODERS,
     *DECODERS,
+    *SCANS,
     *MEDIA,
     *VISION_LANGUAGE,
     *MULTIMODAL,

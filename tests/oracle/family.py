@@ -31,6 +31,8 @@ class Family:
     """Tokens of a sample that stand for its images, where a model picks them by value."""
     reads: int = 0
     """What the entries of an integer tensor are that a model turns into a list: tokens or pieces of an image."""
+    makes_mask: bool = False
+    """Where no mask is given, the class makes one of ones, which masks nothing."""
     layer_list: Callable[[int], Mapping[str, Any]] | None = None
     """Config keys that list something per layer, from the number of layers."""
 

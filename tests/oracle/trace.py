@@ -26,7 +26,11 @@ from .family import BATCH, SEQUENCE, VOCAB, Family
 from .inputs import inputs
 from .ledger import Block, Ledger, rounded
 from .regime import Regime
+<<<<<<< Updated upstream
 from .targets import lora_arguments, modules
+=======
+from .scan_kernels import kernels
+>>>>>>> Stashed changes
 from .values import values
 
 os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # it compares counts of image tokens, which fake tensors do not have
@@ -173,12 +177,12 @@ def _task(family: Family, regime: Regime) -> str | None:
 def step(family: Family, layers: int, regime: Regime, batch: int = BATCH, sequence: int = SEQUENCE) -> Step:
     """Forward, loss and backward of one step."""
     model = build(family, layers, regime)
-    with fake_cuda(), plain_positions(family.head == "seq2seq_lm"):
+    with fake_cuda(), plain_positions(family.head == "seq2seq_lm" or (family.makes_mask and not regime.mask)):
         given = inputs(family, regime, batch, sequence)
         ledger, engine = Ledger(), Engine()
         ledger.ignore(model.parameters(), weights=True)
         ledger.ignore([*model.buffers(), *(t for t in tree_leaves(given) if isinstance(t, torch.Tensor))])
-        with ledger, values(family, batch), engine.active():
+        with ledger, values(family, batch), kernels(family.model_type), engine.active():
             autocast = torch.autocast("cuda", torch.bfloat16) if regime.autocast else contextlib.nullcontext()
             with autocast:
                 output = model(**given)

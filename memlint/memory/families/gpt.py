@@ -274,6 +274,7 @@ def _block(
             narrows=style.narrows,
             float32_scores=style.float32_scores,
             floors=style.floors,
+            returns_plain=a.model_type == "xglm",
             head_major=falcon or a.model_type in ("gpt_neox", "phi"),
             names_scores=falcon,
             broadcasts_kv=falcon and kv_heads < heads,

@@ -28,10 +28,10 @@ MIXERS: dict[str, Mixer] = {
 """The mixer of the types that have none of Mamba-2's."""
 
 STYLES = {
-    "mamba": Style(float_residual=True),
-    "falcon_mamba": Style(float_residual=True),
-    "mamba2": Style(float_residual=True),
-    "nemotron_h": Style(rotates=False),
+    "mamba": Style(rotates=False, float_residual=True, float_logits=True),
+    "falcon_mamba": Style(rotates=False, float_residual=True, float_logits=True),
+    "mamba2": Style(rotates=False, float_residual=True, float_logits=True),
+    "nemotron_h": Style(norm="rms_promoted", rotates=False, float_logits=True),
     "jamba": Style(rotates=False),
     "falcon_h1": Style(scales_embedding=True, scales_logits=True),
     "granitemoehybrid": Style(scales_embedding=True, scales_residual=True, scales_logits=True),
@@ -59,7 +59,9 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         return part_of(b, a, style, rotary, index, kinds[index])
 
     halves = a.model_type not in ("mamba", "falcon_mamba", "mamba2", "nemotron_h")
-    return decoder(b, a, layers, style, part, feed_forward, halves=halves)
+    model = decoder(b, a, layers, style, part, feed_forward, halves=halves)
+    model.causal = not {"attention", "both"}.isdisjoint(kinds)
+    return model
 
 
 def kinds_of(a: Architecture, layers: int) -> list[str]:

@@ -108,10 +108,13 @@ def decoder(
     capped = bool(a.config.get("final_logit_softcapping"))
 
     def head(m: Machine, x: Tensor) -> Tensor:
+        if style.float_residual:
+            x = ops.cast(m, x, b.setup.weight_itemsize)
         logits = apply(m, head_linear, x)
         if capped:
             logits = ops.scale(m, ops.unary(m, ops.scale(m, logits), keeps="output"))
-        return ops.scale(m, logits) if style.scales_logits else logits
+        logits = ops.scale(m, logits) if style.scales_logits else logits
+        return ops.cast(m, logits, FP32) if style.float_logits else logits
 
     return Model([Stage(embed, blocks, finish)], head, head_linear, hidden, classes)
 
@@ -170,35 +173,14 @@ def norm_of(b: Builder, style: Style, name: str, width: int, kind: str = "") -> 
     if kind == "layer":
         return lambda m, x: parts.layer_norm(m, x, weight, bias, width)
     if kind == "layer_plus":
-        return lambda m, x: _layer_norm_plus(m, x, weight, bias, width)
+        return lambda m, x: parts.layer_norm_plus(m, x, weight, bias, width)
     if kind == "gemma":
         return lambda m, x: parts.gemma_norm(m, x, weight, width)
     if kind == "rms_promoted":
         return lambda m, x: parts.rms_norm_promoted(m, x, weight, width)
     if kind == "cohere":
-        return lambda m, x: _cohere_norm(m, x, weight, width)
+        return lambda m, x: parts.cohere_norm(m, x, weight, width)
     return lambda m, x: parts.rms_norm(m, x, weight, width)
-
-
-def _cohere_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
-    """`CohereLayerNorm`: a layer norm spelt out in float32."""
-    dtype = x.itemsize
-    x = ops.cast(m, x, 4)
-    mean = ops.mean_last(m, x, width)
-    variance = ops.mean_last(m, ops.power(m, ops.add(m, x, mean)), width)
-    x = ops.mul(m, ops.add(m, x, mean), ops.small(m, ops.shift(m, variance)))
-    x = ops.mul(m, ops.cast(m, weight, 4), x)
-    return ops.cast(m, x, dtype)
-
-
-def _layer_norm_plus(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None, width: int) -> Tensor:
-    """`NemotronLayerNorm1P`: a layer norm times (1 + weight) that autocast runs in half, by casts of its own."""
-    args = [ops.autocast(m, t) if t is not None else None for t in (x, ops.shift(m, weight), bias)]
-    autocast, m.autocast = m.autocast, 0
-    assert args[0] is not None
-    out = ops.layer_norm(m, args[0], args[1], args[2], width)
-    m.autocast = autocast
-    return out
 
 
 def block_of(b: Builder, a: Architecture, style: Style, index: int, attention: Part, mlp: MakeMlp) -> Block:
@@ -296,8 +278,8 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
     elif a.config.get("use_qk_norm"):  # Cohere: statistics per head, a weight for every element
         q_weight, k_weight = b.norm("q_norm", q_width), b.norm("k_norm", kv_width)
         norms = (
-            lambda m, x: _cohere_norm(m, x, q_weight, head_dim),
-            lambda m, x: _cohere_norm(m, x, k_weight, head_dim),
+            lambda m, x: parts.cohere_norm(m, x, q_weight, head_dim),
+            lambda m, x: parts.cohere_norm(m, x, k_weight, head_dim),
         )
 
     elif a.config.get("qk_layernorm"):  # StableLM 2: one layer norm per head

@@ -28,6 +28,8 @@ class Style(NamedTuple):
     """The embedding module itself scales (Gemma, transformers 5)."""
     scales_residual: bool = False
     scales_logits: bool = False
+    float_logits: bool = False
+    """The model casts its logits to float32 before the loss does."""
     names_attention: bool = False
     """A name of its own holds the attention's result to the end of the block (Llama 4)."""
     rotates: bool = True

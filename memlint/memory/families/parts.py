@@ -59,6 +59,27 @@ def layer_norm(m: Machine, x: Tensor, weight: Parameter | None, bias: Parameter 
     return ops.layer_norm(m, x, weight, bias, width)
 
 
+def cohere_norm(m: Machine, x: Tensor, weight: Parameter, width: int) -> Tensor:
+    """`CohereLayerNorm`: a layer norm spelt out in float32."""
+    dtype = x.itemsize
+    x = ops.cast(m, x, 4)
+    mean = ops.mean_last(m, x, width)
+    variance = ops.mean_last(m, ops.power(m, ops.add(m, x, mean)), width)
+    x = ops.mul(m, ops.add(m, x, mean), ops.small(m, ops.shift(m, variance)))
+    x = ops.mul(m, ops.cast(m, weight, 4), x)
+    return ops.cast(m, x, dtype)
+
+
+def layer_norm_plus(m: Machine, x: Tensor, weight: Parameter, bias: Parameter | None, width: int) -> Tensor:
+    """`NemotronLayerNorm1P`: a layer norm times (1 + weight) that autocast runs in half, by casts of its own."""
+    args = [ops.autocast(m, t) if t is not None else None for t in (x, ops.shift(m, weight), bias)]
+    autocast, m.autocast = m.autocast, 0
+    assert args[0] is not None
+    out = ops.layer_norm(m, args[0], args[1], args[2], width)
+    m.autocast = autocast
+    return out
+
+
 def rotary_tables(m: Machine, head_dim: int, itemsize: int, own: bool = False) -> tuple[Tensor, Tensor]:
     """cos and sin of all positions, in the stream's dtype (`LlamaRotaryEmbedding.forward`); `own`: each sample has its own positions."""
     size = (m.tokens if own else m.sequence) * head_dim

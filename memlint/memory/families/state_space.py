@@ -19,6 +19,8 @@ from memlint.memory.tensor import FP32, Grads, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
 from memlint.typed import Any, NamedTuple
 
+ROWS, COLUMNS = 32, 64
+"""Tiles of the dual form's kernels that write a partial sum each: rows of a chunk, elements of a state."""
 SCAN_CHUNK = 2048
 """Steps per chunk of the selective scan's kernel (`csrc/selective_scan/selective_scan.cpp`): it keeps two states per chunk."""
 
@@ -152,39 +154,85 @@ def dual_form(b: Builder, a: Architecture) -> Part:
     if s.norm:
         own.append(b.norm("norm", s.inner))
     out_proj = b.linear("out_proj", s.inner, hidden, s.out_bias)
-    scaled = a.model_type == "falcon_h1"
+    scales = b.buffer(in_proj.fout, b.setup.weight_itemsize) if a.model_type == "falcon_h1" else None
 
     def mixer(m: Machine, x: Tensor) -> Tensor:
         rows = x.numel // hidden
         if m.mask is not None:
             x = without_padding(m, x)
-        if scaled:
+        if scales is not None:
             x = ops.scale(m, x)
         zxbcdt = apply(m, in_proj, x)
-        if scaled:
-            zxbcdt = ops.scale(m, zxbcdt)
+        if scales is not None:
+            zxbcdt = ops.mul(m, zxbcdt, scales)
         size, wide = zxbcdt.itemsize, rows * s.inner
-        weight = ops.autocast(m, out_proj.weight)
-        result, statistics = m.new(wide, size), m.new(rows * s.groups if s.norm else 0, FP32)
+        chunks = m.batch * -(-m.sequence // s.chunk)
+        states, square, steps = chunks * s.inner * s.state, chunks * s.groups * s.chunk**2, chunks * s.heads * s.chunk
         convolved = m.new(rows * mixed, size)
-        states = m.new(rows // min(s.chunk, m.sequence) * s.inner * s.state, FP32)
-        gated = m.new(wide, size)
-        out = m.new(rows * hidden, size)
-        del convolved, states, gated
-        full, sizes = zxbcdt.numel, _sizes(*own, weight)
+        held = [m.new(steps, FP32), m.new(steps, FP32)]
+        wide_states = m.new(states, FP32)
+        held += [m.new(states, size), m.new(m.batch * s.inner * s.state, FP32)]
+        del wide_states
+        products = m.new(square, FP32)
+        result = m.new(wide, size)
+        mixed_states = result if s.norm else m.new(wide, size)  # ungated
+        del products
+        statistics = m.new(rows * s.groups, FP32) if s.norm else None
+        gated = m.new(wide, size) if s.norm else result
+        weight = _cast_anew(m, out_proj.weight)
+        half = m.autocast or size
+        gated = ops.cast(m, gated, half)
+        out = m.new(rows * hidden, half)
+        kept = tuple(t.storage for t in (zxbcdt, mixed_states, statistics, weight) if t is not None)
+        full, sizes, few, weights = zxbcdt.numel, _sizes(*own, out_proj.weight), rows * s.groups * s.state, weight.numel
+        del convolved, held, result, mixed_states, gated
 
         def rule(g: Tensor) -> Grads:
+            again, convolved = m.new(wide, size), m.new(rows * mixed, size)
             grad = m.new(full, size)
-            again = [m.new(rows * mixed, size) for _ in range(2)]
-            chunks = [m.new(rows // min(s.chunk, m.sequence) * s.inner * s.state, FP32) for _ in range(2)]
-            outs = [m.new(wide, size) for _ in range(2)]
-            del again, chunks, outs
+            held = [m.new(rows * mixed, size), m.new(wide, half)]  # of the convolution, of the output projection
+            held += [m.new(wide, half)] if s.norm else []
+            held += [m.new(rows * s.heads, size), *(m.new(steps, FP32) for _ in range(2)), m.new(square, FP32)]
+            before = m.new(states, FP32)
+            before = m.new(states, FP32)
+            if not s.norm:
+                held += [m.new(wide, half)]
+                again = m.new(wide, size)
+            dstates = m.new(states, FP32)
+            held += [m.new(states, size), m.new(chunks * s.heads * -(-s.inner // s.heads * s.state // COLUMNS), FP32)]
+            held += [m.new(states, size)]
+            del before, dstates
+            held += [m.new(steps, FP32)]
+            for _ in range(2):  # of B and C, and what the decay gets from them
+                partial = m.new(few, FP32)
+                held += [m.new(steps, FP32), m.new(few, FP32)]
+                del partial
+            partial = m.new(square, FP32)
+            held += [m.new(square, FP32)]
+            del partial
+            flipped = m.new(steps, FP32)
+            summed = m.new(steps, FP32)
+            del flipped
+            held += [m.new(steps, FP32)]
+            del summed
+            partial = m.new(steps * -(-s.chunk // ROWS), FP32)
+            held += [m.new(steps, FP32)]
+            del partial
+            m.transient(steps, FP32)
+            held.clear()
+            again = ops.cast(m, again, half)
+            m.transient(weights, half)  # of the output projection, trained or not
+            del again, convolved
             return (grad, *_gradients(m, sizes))
 
-        kept = (zxbcdt, result, statistics, weight)
-        return m.tape.record(out, (zxbcdt, *own, weight), rule, tuple(t.storage for t in kept))
+        return m.tape.record(out, (zxbcdt, *own, out_proj.weight), rule, kept)
 
     return mixer
+
+
+def _cast_anew(m: Machine, weight: Tensor) -> Tensor:
+    """`weight.to(dtype)` inside a kernel's function: no cast of autocast's cache, and nothing in the graph."""
+    return m.new(weight.numel, m.autocast) if m.autocast and weight.itemsize == FP32 else weight
 
 
 def short_convolution(b: Builder, a: Architecture) -> Part:
