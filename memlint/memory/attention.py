@@ -344,16 +344,11 @@ def mix(m: Machine, scored: list[Tensor], itemsize: int, v: Tensor, shape: Shape
         weights = ops.cast(m, weights, v.itemsize) if shape.narrows else weights
     else:
         weights = ops.softmax(m, weights, itemsize)
-<<<<<<< Updated upstream
     scored.clear()
-    weights = ops.dropout(m, weights, shape.dropout)
-    m.weights.append(weights)
-=======
     plain = weights
     weights = ops.dropout(m, plain, shape.dropout)
-    m.weights = plain if shape.returns_plain else weights
+    m.weights.append(plain if shape.returns_plain else weights)
     del plain
->>>>>>> Stashed changes
     cast = ops.autocast(m, v)
     out = _product(m, weights, _merged(m, cast, shape, cast is v), shape.out)
     return ops.copy(m, out)

@@ -26,11 +26,8 @@ from .family import BATCH, SEQUENCE, VOCAB, Family
 from .inputs import inputs
 from .ledger import Block, Ledger, rounded
 from .regime import Regime
-<<<<<<< Updated upstream
-from .targets import lora_arguments, modules
-=======
 from .scan_kernels import kernels
->>>>>>> Stashed changes
+from .targets import lora_arguments, modules
 from .values import values
 
 os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # it compares counts of image tokens, which fake tensors do not have
