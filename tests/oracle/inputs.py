@@ -120,6 +120,9 @@ def _images_in_text(family: Family, regime: Regime, batch: int, sequence: int) -
     """One image in each sample of text."""
     given = _tokens(family, regime, batch, sequence)
     given["use_cache"] = False
+    if family.model_type == "fuyu":
+        side, width = family.image_size // family.config["patch_size"], 3 * family.config["patch_size"] ** 2
+        return {**given, "pixel_values": torch.zeros(batch, side * side, width, dtype=getattr(torch, regime.weights))}
     vision = family.config["vision_config"]
     if "spatial_merge_size" in vision:
         return {**given, **_patches(vision, regime, batch, sequence, family.image_size)}

@@ -54,4 +54,10 @@ SOUND_AND_VIDEO: tuple[Family, ...] = (
         depth=("text_config.num_hidden_layers", "audio_config.num_hidden_layers"),
         image_tokens=50,
     ),
+    Family(
+        "timesformer",
+        "video_classification",
+        dict(_SIZES, image_size=96, num_frames=4, num_labels=10),
+        without=_NO_MASK | _EAGER | {"checkpointing"},
+    ),
 )

@@ -125,6 +125,18 @@ VISION_LANGUAGE: tuple[Family, ...] = (
         without=MOE | {"lora"},  # an adapter on the tower's convolution is not modelled
     ),
     Family(
+        "fuyu",
+        "image_text_to_text",
+        {
+            "text_config": dict(DECODER, model_type="persimmon", num_key_value_heads=4),
+            "patch_size": 14,
+            "image_token_id": 5,
+        },
+        depth=("text_config.num_hidden_layers",),
+        image_size=112,
+        image_tokens=64,
+    ),
+    Family(
         "mistral3",
         "image_text_to_text",
         {

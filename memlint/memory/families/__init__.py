@@ -59,6 +59,8 @@ TYPES = {
     "t5gemma": "t5gemma",
     "speech_language": "voxtral",
     "openai_gpt": "openai-gpt",
+    "fuyu": "fuyu",
+    "timesformer": "timesformer",
     "prenorm": "roberta-prelayernorm xlm-roberta-xl",
     "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie layoutlm",
     "nomic_bert": "nomic_bert",
