@@ -19,7 +19,11 @@ def converted(ledger: Ledger, setup: Setup, parameters: list[Parameter]) -> None
     lowers embedding and head again, and empties the cache (since October 2024; 067b021c8b `loaders/model.py`,
     `_configure_embedding_dtypes`, `_apply_post_lora_load_setup`; `utils/bench.py` resets the statistics). Each is copied while its
     original is still there. The adapter comes later, but is counted."""
-    if setup.stack.framework != "axolotl" or not setup.adapter or setup.sharding.strategy not in WHOLE:
+    if setup.stack.framework != "axolotl" or setup.sharding.strategy not in WHOLE:
+        return
+    ledger.empties = ledger.restarts = True
+    if not setup.adapter:
+        _left_wide(setup, parameters)
         return
     outside = [p for p in parameters if p.layer < 0 and p.node is None and p.kind not in ("packed", "adapter", "norm")]
     halves = [p for p in outside if p.numel and p.itemsize < FP32]
@@ -41,7 +45,18 @@ def converted(ledger: Ledger, setup: Setup, parameters: list[Parameter]) -> None
     for table in tables:
         ledger.events.append(table.storage.ident)
         wide.pop()
-    ledger.empties = ledger.restarts = True
+
+
+def _left_wide(setup: Setup, parameters: list[Parameter]) -> None:
+    """Without an adapter axolotl raises embedding, head and norms, too, and lowers them for attention that needs it and for
+    cut-cross-entropy only (`attn_needs_dtype_cast`); DeepSpeed's engine converts the model itself."""
+    narrow = setup.attention not in ("sdpa", "eager") or setup.loss_kernel == "cut_cross_entropy"
+    if narrow or setup.sharding.strategy not in ("none", "ddp"):
+        return
+    for parameter in parameters:
+        if any(name in parameter.name for name in (*TABLES, "norm")):
+            parameter.itemsize = FP32
+            parameter.storage.resize(parameter.numel * FP32)
 
 
 def _as_loaded(ledger: Ledger, parameter: Parameter) -> Storage:

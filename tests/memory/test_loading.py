@@ -51,6 +51,27 @@ def test_what_loading_reserves_is_told_but_not_what_steps_do() -> None:
     assert any(sentence.startswith("loading reserves ") for sentence in found.assumptions)
 
 
+FULL: dict[str, object] = {
+    "quantization.method": "none", "adapter.method": "none", "loss.logits": "full", "loss.kernel": "torch_ce",
+    "optimizer.name": "adamw_torch_fused",
+}  # fmt: skip
+"""Everything is trained."""
+
+
+def test_without_an_adapter_they_stay_raised_where_attention_needs_no_half() -> None:
+    """`should_convert`: for FlashAttention's sake, or cut-cross-entropy's. The stream that the embedding makes is then float32, too."""
+    wide, narrow = estimated({**FULL, "model.attention": "sdpa"}), estimated(FULL)
+    raised = 2 * TABLE + (2 * LAYERS + 1) * HIDDEN
+    assert at("load", wide) - at("load", narrow) == pytest.approx(2 * raised, abs=16384)
+    # At the end of a step weights, gradients and two moments are there, 2 bytes wider; before, the inputs of checkpointed layers.
+    assert at("optimizer_step", wide) - at("optimizer_step", narrow) == pytest.approx(2 * 4 * raised, abs=1 << 20)
+    stream = 2 * 512 * HIDDEN * LAYERS
+    assert stream <= at("forward", wide) - at("forward", narrow) - 2 * 3 * raised < 3 * stream
+    cut = {"loss.logits": "fused", "loss.kernel": "cut_cross_entropy", "model.attention": "sdpa"}
+    assert at("load", estimated({**FULL, **cut})) == at("load", narrow)
+    assert at("load", estimated({**FULL, **TRL, "model.attention": "sdpa"})) == at("load", narrow)
+
+
 def test_fsdp_does_not_raise_them() -> None:
     """`if not self.is_fsdp_enabled`."""
     sharded: dict[str, object] = {"parallel.strategy": "fsdp2", "parallel.gpus": 2}
