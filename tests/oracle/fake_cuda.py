@@ -17,6 +17,7 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import DefaultDeviceType
 
 _MODE = FakeTensorMode(allow_non_fake_inputs=True)
 _CUDA, _META = 1, 14  # c10/core/DeviceType.h
@@ -114,6 +115,7 @@ def fake_cuda() -> Iterator[None]:
         patch.object(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         patch.object(torch.cuda, "is_bf16_supported", lambda: True),
         patch.object(torch.cuda, "get_device_capability", lambda device=None: (8, 0)),
+        patch.object(DefaultDeviceType, "get_device_type", lambda: "cuda"),  # what checkpointing without a tensor argument takes
         _MODE,
         torch.device("cuda"),
     ):

@@ -59,7 +59,6 @@ def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Towe
         x = ops.add(m, x, placed(m))
         if m.input_grads and x.node is None and not b.setup.reentrant:
             x = m.tape.leaf(x, Anchor)  # blocks are checkpointed for their own weights' sake
-        tower.mask = m.new(tower.rows * tower.patches, x.itemsize) if m.attention == "eager" else None
         tower.tables[:] = [(m.new(tower.rows * head_dim, x.itemsize), m.new(tower.rows * head_dim, x.itemsize))]
         return x
 
@@ -158,7 +157,7 @@ def _block(b: Builder, config: Mapping[str, Any], tower: Tower) -> Block:
         value = v_norm(m, value)
         shape = Shape(tower.images, tower.patches, tower.patches, heads, heads, head_dim, head_dim, causal=False)
         kept, m.mask = m.mask, None
-        mixed = attend(m, query, key, value, shape, tower.mask)
+        mixed = attend(m, query, key, value, shape)
         m.mask = kept
         return out(m, mixed)
 

@@ -33,6 +33,7 @@ def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Towe
     for _ in range(int(config.get("num_hidden_layers") or 34)):
         tower.blocks.append(_block(b, config, tower, turns))
     adapt = _adapter(b, config, patches - 1)
+    tower.named_inputs = True
     tower.hidden = int(config.get("vision_output_dim") or 7680)
 
     def embed(m: Machine) -> Tensor:

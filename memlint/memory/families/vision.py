@@ -144,6 +144,8 @@ class Tower:
         """Its states lie channel by channel, as the convolution leaves them: positions are added to its result, and blocks to that."""
         self.named: bool = True
         """The model holds the tower's output to the end of its forward pass."""
+        self.named_inputs: bool = False
+        """Its blocks are called with keyword arguments only, which checkpointing does not look at."""
         self.gathers: bool = False
         """The pieces of all images are first put together in one tensor, which the model's local variable holds."""
         self.gathered: Tensor | None = None

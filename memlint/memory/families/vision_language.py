@@ -299,7 +299,9 @@ def with_features(
         states = chosen = tower.embed(m)
         deep: list[Tensor] = []
         for index, block in enumerate(tower.blocks):
-            if setup.checkpointing == "full":
+            if setup.checkpointing == "full" and setup.reentrant and tower.named_inputs:
+                states = _unseen(m, block, states)
+            elif setup.checkpointing == "full":
                 states = checkpointed(m, setup, None, block, states, None, -1)
             else:
                 states = run(m, block, states, None)
@@ -333,6 +335,14 @@ def with_features(
     for index in range(1, len(tower.deep) + 1):
         blocks[index : index + 1] = [_joined(block, index - 1) for block in blocks[index : index + 1]]
     return Stage(seen, blocks, finish, stage.between)
+
+
+def _unseen(m: Machine, block: Block, x: Tensor) -> Tensor:
+    """A block whose inputs all have names: reentrant checkpointing finds none that needs a gradient, and nothing of it is trained."""
+    enabled, m.tape.enabled = m.tape.enabled, False
+    x = run(m, block, x, None)
+    m.tape.enabled = enabled
+    return x
 
 
 def _joined(block: Block, index: int) -> Block:
