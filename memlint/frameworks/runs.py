@@ -41,6 +41,9 @@ def finish(
             facts[key] = fact
     facts.setdefault("adapter.method", default("none", "no adapter is added"))
     facts.setdefault("quantization.method", default("none", "no quantization is asked for"))
+    pinned = context.versions.fact()
+    if pinned is not None:
+        facts.setdefault("framework.versions", pinned)
     facts = settle({key: _stripped(fact) for key, fact in facts.items()})
     dialect = "hf_arguments"
     return TrainingRun(

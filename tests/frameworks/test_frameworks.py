@@ -749,9 +749,12 @@ Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), args, train_dataset=1).tra
 """
     )
     assert only_run(code).value("checkpointing.enabled") is False
+    assert "framework.versions" not in only_run(code).facts
     (tmp_path / "requirements.txt").write_text("transformers==4.46.3\n", encoding="utf-8")
     (tmp_path / "train.py").write_text(code, encoding="utf-8")
-    assert only_run(code, root=tmp_path).value("checkpointing.enabled") is True
+    pinned = only_run(code, root=tmp_path)
+    assert pinned.value("checkpointing.enabled") is True
+    assert pinned.value("framework.versions") == {"transformers": "4.46.3"}  # estimates go by them
 
 
 def test_sites_are_the_calls_and_origins_the_tokens() -> None:
