@@ -35,13 +35,16 @@ def inputs(family: Family, regime: Regime, batch: int = BATCH, sequence: int = S
 def _tokens(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
     ids = torch.zeros(batch, sequence, dtype=torch.long)
     given: Given = {"input_ids": ids, "labels": ids.clone()}
-    if family.head == "causal_lm":
+    if family.head == "causal_lm" or "num_key_value_heads" in family.config:  # a decoder; the Trainer asks for none, either
         given["use_cache"] = False
     if family.model_type == "layoutlmv3":
         given |= {"bbox": torch.zeros(batch, sequence, 4, dtype=torch.long)}
         given |= {"pixel_values": _pixels({"image_size": family.config["input_size"]}, regime, batch)}
     if family.head == "sequence_classification":
         given["labels"] = torch.zeros(batch, dtype=torch.long)
+    if family.head == "question_answering":
+        del given["labels"]
+        given |= {name: torch.zeros(batch, dtype=torch.long) for name in ("start_positions", "end_positions")}
     if regime.mask:
         given["attention_mask"] = torch.ones(batch, sequence, dtype=torch.long)
     return given
@@ -126,6 +129,8 @@ def _images_in_text(family: Family, regime: Regime, batch: int, sequence: int) -
     vision = family.config["vision_config"]
     if "spatial_merge_size" in vision:
         return {**given, **_patches(vision, regime, batch, sequence, family.image_size)}
+    if family.model_type.startswith("gemma4"):
+        return {**given, **_placed(family, regime, batch, sequence)}
     if family.model_type == "gemma3":
         given["token_type_ids"] = torch.zeros(batch, sequence, dtype=torch.long)
     if family.model_type == "paligemma":
@@ -156,6 +161,18 @@ def _padded_tiles(vision: Any, regime: Regime, batch: int, sequence: int) -> Giv
         "aspect_ratio_ids": torch.zeros(batch, 1, dtype=torch.long),
         "aspect_ratio_mask": torch.ones(batch, 1, tiles, dtype=torch.long),
         "cross_attention_mask": torch.ones(batch, sequence, 1, tiles, dtype=torch.long),
+    }
+
+
+def _placed(family: Family, regime: Regime, batch: int, sequence: int) -> Given:
+    """Gemma 4: the patches of each image and their places; without a tower they are as large as what its pooling would join."""
+    vision = family.config["vision_config"]
+    patch = vision["patch_size"] * (1 if "hidden_size" in vision else vision["pooling_kernel_size"])
+    each = (family.image_size // patch) ** 2
+    return {
+        "pixel_values": torch.zeros(batch, each, 3 * patch**2, dtype=getattr(torch, regime.weights)),
+        "image_position_ids": torch.zeros(batch, each, 2, dtype=torch.long),
+        "mm_token_type_ids": torch.zeros(batch, sequence, dtype=torch.long),
     }
 
 
