@@ -14,7 +14,7 @@ from memlint.memory.families.model import Model
 from memlint.memory.linear import Linear, apply, product
 from memlint.memory.machine import Machine
 from memlint.memory.setup import Setup
-from memlint.memory.tensor import FP32, Grads, Storage, Tensor
+from memlint.memory.tensor import FP32, INT64, Grads, Storage, Tensor
 from memlint.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def _pooled(m: Machine, model: Model, hidden: Tensor) -> Tensor:
     pooled = hidden if model.reads_all else ops.narrow(m, hidden, m.batch * model.hidden)
     del hidden
     logits = model.head(m, pooled) if model.head is not None else pooled
+    if logits.numel > m.batch * model.classes > 0:  # a decoder scores every token and takes one of each sample
+        logits = ops.gather(m, logits, m.new(2 * m.batch, INT64), m.batch * model.classes)
     return cross_entropy(m, ops.cast(m, logits, FP32), m.batch)
 
 

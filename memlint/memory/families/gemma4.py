@@ -132,7 +132,7 @@ def headed(b: Builder, a: Architecture, stage: Stage, table: Parameter) -> Model
         logits = apply(m, head_linear, x)
         return ops.scale(m, ops.unary(m, ops.scale(m, logits), keeps="output")) if capped else logits
 
-    return Model([stage], head, head_linear, hidden, classes)
+    return Model([stage], head, head_linear, hidden, classes, reads_all=True)
 
 
 def _through(step: Step) -> Callable[[Tensor], Grads]:

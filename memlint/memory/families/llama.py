@@ -116,7 +116,7 @@ def decoder(
         logits = ops.scale(m, logits) if style.scales_logits else logits
         return ops.cast(m, logits, FP32) if style.float_logits else logits
 
-    return Model([Stage(embed, blocks, finish)], head, head_linear, hidden, classes)
+    return Model([Stage(embed, blocks, finish)], head, head_linear, hidden, classes, reads_all=True)
 
 
 def is_windowed(a: Architecture, index: int) -> bool:
