@@ -161,7 +161,6 @@ def dispatch(
     weights = ops.gather(m, weights, permutation, rows)
     offsets = m.new(both.count, 4)
     projected = algebra.grouped_mm(m, picked, gate_up, offsets, rows * both.fout)
-    del picked
     if both.bias is not None:
         projected = _biased(m, projected, both.bias, order)
     projected = gate(m, projected)
