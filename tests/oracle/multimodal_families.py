@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .bases import LATENT, MOE
+from .bases import LATENT, LLAMA, MOE
 from .family import VOCAB, Family
 from .vision_language_families import BOTH, DECODER, TOWER
 
@@ -131,4 +131,31 @@ MULTIMODAL: tuple[Family, ...] = (
         without=MOE,
     ),
     _gemma("gemma4", _DENSE, dict(_GEMMA_TOWER, standardize=True)),
+    _gemma("gemma4_unified", _SAME, _LARGE_PATCHES, depth=("text_config.num_hidden_layers",), without=frozenset()),
+    Family(
+        "llama4",
+        "image_text_to_text",
+        {
+            "text_config": dict(
+                LLAMA,
+                head_dim=24,
+                intermediate_size_mlp=200,
+                num_local_experts=4,
+                num_experts_per_tok=1,
+                interleave_moe_layer_step=1,
+            ),
+            "vision_config": dict(
+                TOWER,
+                vision_output_dim=48,
+                projector_input_dim=48,
+                projector_output_dim=48,
+                intermediate_size=256,
+                pixel_shuffle_ratio=0.5,
+            ),
+            "image_token_index": 5,
+        },
+        depth=BOTH,
+        image_tokens=16,
+        without=frozenset({"lora"}),
+    ),
 )
