@@ -17,7 +17,7 @@ from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.swin import Norm, norm
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
-from memlint.memory.tensor import FP32, INT64, Tensor
+from memlint.memory.tensor import FP32, INT64, Anchor, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
 
@@ -98,8 +98,8 @@ def _embedding(b: Builder, fin: int, fout: int, kernel: int, stride: int) -> Emb
 def _stage(m: Machine, b: Builder, x: Tensor, grid: Grid, embedded: Embedding, blocks: list[Block], after: Norm) -> Tensor:
     """`SegformerStage`: its layers are checkpointed; at its end positions become an image again."""
     x = embedded(m, x, grid)
-    if x.node is None and m.input_grads:
-        x = m.tape.leaf(x)  # checkpointing without reentry needs no input with a gradient: what is trained inside has one
+    if x.node is None and m.input_grads and b.setup.checkpointing == "full":
+        x = m.tape.leaf(x, Anchor)  # nothing can hook its embeddings
     for block in blocks:
         x = checkpointed(m, b.setup, None, block, x, None, -1) if b.setup.checkpointing == "full" else block(m, x, None)
     m.weights.clear()
