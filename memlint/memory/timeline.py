@@ -295,6 +295,7 @@ class _Whole:
             lag=ledger.lag,
             empties=ledger.empties,
             empties_steps=ledger.empties_steps,
+            closed=self.closed,
             restarts=ledger.restarts,
         )
 

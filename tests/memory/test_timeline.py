@@ -122,6 +122,21 @@ def test_the_highest_total_of_a_step_is_that_of_its_placed_and_small_blocks() ->
     assert events.requested == max(step)
 
 
+def test_a_recomputed_layer_with_small_adapters_leaves_nothing() -> None:
+    """Of LoRA with checkpointing, backward of each layer makes only blocks that it frees again; it frees the input that was kept."""
+    facts = {"batch.micro_batch_size": 2, "batch.sequence_length": 2048, "objective": "causal_lm", **PRECISIONS["bf16"]}
+    facts |= {**TUNINGS["lora"], **CHECKPOINTING["reentrant"]}
+    run = TrainingRun("run.yaml", Span("run.yaml", 1), {key: fixed(value) for key, value in facts.items()})
+    program_ = program.record(setup_of(run, from_config(LLAMA), None, []), from_config(LLAMA), timeline.SIMULATED)
+    events = timeline.unrolled(program_.ledger, timeline.SIMULATED, LAYERS)
+    assert len(events.closed) >= LAYERS
+    for place, rest in events.closed:
+        stretch = events.step[place : place + rest.events]
+        made = {event for event in stretch if event > 0}
+        assert {-event for event in stretch if event < 0} >= made
+        assert [place for place, event in enumerate(stretch) if event < 0 and -event not in made] == [*rest.releases]
+
+
 def test_what_cannot_be_repeated_is_simulated() -> None:
     """Qwen3.5 attends in full in every fourth layer: the layers around the middle do not allocate alike."""
     architecture = from_config(
