@@ -211,7 +211,8 @@ def _block(b: Builder, s: _Sizes, biases: list[Parameter], index: int, decodes: 
         inner = parts.activation(m, apply(m, wi[0], normed), s.act)
         if s.gated:
             inner = ops.mul(m, inner, apply(m, wi[1], normed))
-        inner = ops.cast(m, ops.dropout(m, inner, s.dropout), wo.weight.itemsize if wo.quantised is None else inner.itemsize)
+        inner = ops.dropout(m, inner, s.dropout)
+        inner = ops.cast(m, inner, wo.weight.itemsize if wo.quantised is None else inner.itemsize)
         return ops.add(m, x, ops.dropout(m, apply(m, wo, inner), s.dropout))
 
     return block
