@@ -13,6 +13,7 @@ _QV = ("q_proj", "v_proj")
 _QUERY_VALUE = ("query", "value")
 _FUSED = ("query_key_value",)
 _BART = ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2")
+_GPT2_MLP: dict[str, tuple[str, ...]] = {"gpt2": ("mlp.c_proj",), "gpt_bigcode": ("mlp.c_proj",)}
 _LLAMA = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "down_proj", "up_proj")
 
 DEFAULTS: dict[str, tuple[str, ...] | str] = {
@@ -60,7 +61,8 @@ OWN_DEFAULTS: dict[str, dict[str, tuple[str, ...]]] = {
         **dict.fromkeys(("opt", "gptj", "gpt_neo", "bart", "llama", "llama4", "mistral", "mixtral", "phi", "gemma", "gemma2",
                          "gemma3_text", "qwen2", "qwen3"), ("v_proj",)),
     },
-    "waveft": {"gpt2": ("mlp.c_proj",), "gpt_bigcode": ("mlp.c_proj",)},
+    "waveft": _GPT2_MLP, "c3a": _GPT2_MLP, "fourierft": _GPT2_MLP, "shira": {"phi": _QV}, "vera": {"phi": _QV},
+    "frod": {"phi": _QV, "vit": _QUERY_VALUE}, "pvera": {"phi": _QV, "dinov2": _QUERY_VALUE}, "adamss": {"vit": _QUERY_VALUE},
 }  # fmt: skip
 """Methods with targets of their own for some model types (ibidem)."""
 

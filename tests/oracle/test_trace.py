@@ -20,7 +20,7 @@ from .regime import Regime
 from .trace import step
 
 OLD = traces()
-SAMPLED = (0, 5, 9, 16, 23)
+SAMPLED = (0, -1, 5, 16, -2, 9, 23, -3)
 """Each family re-traces one of these regimes by turns, at the larger depth; the first families all of them, at both depths."""
 
 
@@ -29,8 +29,8 @@ def sample() -> list[tuple[str, str, tuple[int, ...]]]:
     traced = []
     for number, (name, entry) in enumerate(OLD.items()):
         names = list(entry["regimes"])
-        chosen = SAMPLED if number < 4 else SAMPLED[number % len(SAMPLED) :][:1]
-        depths = DEPTHS if number < 4 else DEPTHS[-1:]
+        chosen = SAMPLED if number < 2 else SAMPLED[number % len(SAMPLED) :][:1]
+        depths = DEPTHS if number < 2 else DEPTHS[-1:]
         traced += [(name, names[index % len(names)], depths) for index in chosen]
     return traced
 

@@ -91,6 +91,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
         if window:
             rows = m.batch if m.mask is not None or bidirectional else 1
             m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
+        if window and all(is_windowed(a, index) for index in range(total)) and m.mask is not None:  # no block reads it
+            m.embedded, m.mask = [m.mask], None
         if extra:
             step.looked_up = ops.embedding(m, per_layer, b.setup.depth * extra, m.tokens, ids, True, inputs=False)
         return x

@@ -82,6 +82,8 @@ def decoder(
         if window:
             rows = m.batch if m.mask is not None else 1
             m.shared.append(m.new(rows * m.sequence * m.sequence, m.mask.itemsize if m.mask is not None else BYTE))
+        if slides and m.mask is not None:  # no block reads it
+            m.embedded, m.mask = [m.mask], None
         return ops.scattered(m, x)
 
     def finish(m: Machine, x: Tensor) -> Tensor:
@@ -89,6 +91,7 @@ def decoder(
         return ops.gathered(m, final(m, x))
 
     window = windowed(b, a, layers)
+    slides = window and all(is_windowed(a, index) for index in range(b.setup.layers))
     blocks: list[Block] = []
     for index in range(layers):
         b.enter_layer(index)

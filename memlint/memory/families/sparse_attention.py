@@ -43,10 +43,11 @@ def chooser_of(b: Builder, a: Architecture, rotary: Rotary, index: int, rank: in
         numel = x.numel // hidden * min(top, m.sequence)
         wide = m.mask.itemsize if m.mask is not None and m.mask.itemsize != BYTE else b.setup.weight_itemsize
         masked = BYTE if m.attention == "sdpa" else wide
-        if checkpointed:  # arguments and results of a checkpointed layer live on: the causal mask, the choice for the next layers
-            _hold(m, -1, rows // (m.batch if m.mask is None else 1))
-            if shares and index < layers - 1:
-                _hold(m, index, numel * INT32)
+        # Arguments and results of a checkpointed layer live on: a causal mask that only the scorer reads, the choice for the next layers.
+        if checkpointed and m.mask is None:
+            _hold(m, -1, rows // m.batch)
+        if checkpointed and shares and index < layers - 1:
+            _hold(m, index, numel * INT32)
         enabled, m.tape.enabled = m.tape.enabled, False
         chosen = _chosen(m, scored(m, x, residual), masked, numel) if scored is not None else m.new(numel, INT32)
         fresh, wide_choice = m.new(rows, BYTE), m.new(numel, INT64)

@@ -324,7 +324,7 @@ def with_features(
             features = ops.concat(m, (features,))
         features = ops.cast(m, features, x.itemsize)
         held[:] = [features]
-        if bidirectional and m.mask is None:
+        if bidirectional and m.mask is None and not m.embedded:
             m.mask = make_mask(m, BYTE)
         places = m.new(m.tokens, BYTE)
         if deep:
