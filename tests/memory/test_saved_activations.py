@@ -30,7 +30,6 @@ PEAKS: dict[str, float] = {
     "wav2vec2-bert": 0.013,
     # Traced with the cache of keys and values that these classes return unless they are told otherwise (a Trainer does).
     "t5": 0.016,
-    "mt5": 0.015,
     "whisper": 0.016,
     "m2m_100": 0.018,
     "pegasus": 0.02,

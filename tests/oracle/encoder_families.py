@@ -53,5 +53,6 @@ ENCODERS: tuple[Family, ...] = (
     Family("marian", "seq2seq_lm", _MARIAN, depth=("encoder_layers", "decoder_layers")),
     Family("mt5", "seq2seq_lm", dict(_T5, feed_forward_proj="gated-gelu"), depth=("num_layers", "num_decoder_layers")),
     Family("bert", "question_answering", BERT, use="answers"),
+    Family("modernbert", "token_classification", _MODERN, use="tokens", layer_list=_kinds),
     Family("llama", "sequence_classification", dict(LLAMA, head_dim=24), use="score"),
 )
