@@ -34,7 +34,11 @@ DECODERS: tuple[Family, ...] = (
     Family("glm4", config=dict(_WIDE, partial_rotary_factor=0.5)),
     Family("hunyuan_v1_dense", config=_WIDE),
     Family("ernie4_5", config=_WIDE),
-    Family("minimax_m2", config=dict(_WIDE, num_local_experts=4, num_experts_per_tok=2), without=MOE),
+    Family(
+        "minimax_m2",
+        config=dict(_WIDE, num_local_experts=4, num_experts_per_tok=2),
+        without=MOE | {"default", "mlp"},  # as for Mixtral; no linear beside attention
+    ),
     Family("glm4_moe_lite", config=dict(LATENT, q_lora_rank=48, n_group=1, topk_group=1), without=MOE),
     Family(
         "qwen3_5_moe_text",

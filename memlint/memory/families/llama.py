@@ -268,6 +268,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
         singles = tuple(b.linear(n, hidden, w, qkv_bias) for n, w in zip(names[:3], widths, strict=True))
     out = b.linear(names[3], q_width, hidden, out_bias)
     sliding = is_windowed(a, index)
+    rotates = style.rotates and (sliding or not (style.rotates_windows and a.config.get("sliding_window")))
     sinks = b.vector("sinks", heads, "sink") if style.sinks else None
     norms: tuple[Norm, Norm] | None = None
     after_rotation = style.qk_norm == "rotated"
@@ -315,7 +316,7 @@ def attention_of(b: Builder, a: Architecture, style: Style, rotary: Rotary, inde
             if norms is not None and not after_rotation:
                 k = norms[1](m, k)
             v = apply(m, singles[2], x)
-        if style.rotates:
+        if rotates:
             tables = parts.repeated_tables(m, rotary.tables[-1]) if style.repeats_tables else rotary.tables[-1]
             q, k = parts.rope(m, q, k, tables, rotary.share, style.float_tables)
             del tables

@@ -34,6 +34,8 @@ class Style(NamedTuple):
     """A name of its own holds the attention's result to the end of the block (Llama 4)."""
     rotates: bool = True
     """Positions enter by a rotary embedding; else not at all."""
+    rotates_windows: bool = False
+    """Where some layers attend to a window, only these know of positions (EXAONE 4, Cohere 2)."""
     float_residual: bool = False
     """Residual connections are float32 (Mamba's `residual_in_fp32`)."""
     rope_concatenates: bool = False
@@ -82,7 +84,7 @@ STYLES = {
     "phi3": Style(rope_concatenates=True, fused_qkv=True, fused_gate_up=True,
                   names=("qkv_proj", "", "", "o_proj", "gate_up_proj", "", "down_proj")),
     "cohere": Style(norm="cohere", parallel=True, scales_logits=True),
-    "cohere2": Style(norm="cohere", parallel=True, scales_logits=True),
+    "cohere2": Style(rotates_windows=True, norm="cohere", parallel=True, scales_logits=True),
     "starcoder2": Style(norm="layer", norm_bias=True, gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,
                         names=("q_proj", "k_proj", "v_proj", "o_proj", "", "c_fc", "c_proj")),
     "stablelm": Style(norm="layer", norm_bias=True, out_bias=False),
@@ -107,7 +109,7 @@ STYLES = {
     "mimo": Style(qkv_bias=True, out_bias=False),
     "apertus": Style(gated=False, qk_norm="head", names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
     "arcee": Style(gated=False, names=("q_proj", "k_proj", "v_proj", "o_proj", "", "up_proj", "down_proj")),
-    "exaone4": Style(pre_norms=False, post_norms=True, qk_norm="head"),
+    "exaone4": Style(rotates_windows=True, pre_norms=False, post_norms=True, qk_norm="head"),
     "hunyuan_v1_dense": Style(qk_norm="rotated"),
     "helium": Style(norm="rms_promoted", out_bias=False, repeats_tables=True),
     "ernie4_5": Style(float_tables=True, repeats_tables=True),
