@@ -131,6 +131,7 @@ MULTIMODAL: tuple[Family, ...] = (
         without=MOE,
     ),
     _gemma("gemma4", _DENSE, dict(_GEMMA_TOWER, standardize=True)),
+    _gemma("gemma4", _EFFECTIVE, dict(_GEMMA_TOWER, use_clipped_linears=True), use="effective"),
     _gemma("gemma4_unified", _SAME, _LARGE_PATCHES, depth=("text_config.num_hidden_layers",), without=frozenset()),
     Family(
         "llama4",
