@@ -95,6 +95,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
 WITH_BIAS = ("glora", "boft", "deft", "adamss", "miss", "hra", "lora")
 """Methods that treat a bias in their own way: their first configuration is traced with biases, too."""
 
+DORA = {"r": 8, "use_dora": True}
+"""Traced like a first configuration."""
+
 CHECKPOINTED = ("lora", "hira", "oft", "glora", "fourierft")
 """Methods whose first configuration is traced under checkpointing, too."""
 
@@ -163,9 +166,8 @@ def step(method: str, layers: int, options: dict[str, Any], regime: str, biased:
 def traced(method: str) -> Iterator[dict[str, Any]]:
     """Every case of a method."""
     for position, options in enumerate(CASES[method]):
-        regimes = (
-            [(regime, False) for regime in REGIMES[: 2 + (method in CHECKPOINTED)]] if position == 0 else [(REGIMES[0], False)]
-        )
+        every = position == 0 or options == DORA
+        regimes = [(regime, False) for regime in (REGIMES[: 2 + (method in CHECKPOINTED)] if every else REGIMES[:1])]
         if position == 0 and method in WITH_BIAS:
             regimes.append((REGIMES[0], True))
         for regime, biased in regimes:
