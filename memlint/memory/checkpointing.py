@@ -99,6 +99,11 @@ def _taken(x: Tensor) -> Tensor | None:
     return grad
 
 
+def checkpointed_alone(setup: Setup, parameters: list[Parameter]) -> bool:
+    """Blocks with these parameters are run again even where their input needs no gradient, for their own weights' sake."""
+    return setup.checkpointing == "full" and not setup.reentrant and any(parameter.node is not None for parameter in parameters)
+
+
 def checkpointed(
     m: Machine, setup: Setup, units: Units | None, block: Block, x: Tensor, context: Tensor | None, index: int
 ) -> Tensor:
