@@ -24,8 +24,8 @@ NEWEST_BNB = (0, 49)
 OWN_MODELS = ("litgpt", "torchtune", "torchtitan", "megatron", "llm-foundry", "nanogpt")
 """Frameworks with model classes of their own."""
 
-NO_SDPA = frozenset({"bloom", "deberta", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "granite_swa", "mpnet", "mpt", "swinv2",
-                     "vaultgemma", "wavlm", "xglm"})  # fmt: skip
+NO_SDPA = frozenset({"bloom", "deberta", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "granite_swa", "mpnet", "mpt",
+                     "openai-gpt", "swinv2", "t5gemma", "timesformer", "vaultgemma", "wavlm", "xglm"})  # fmt: skip
 """Types whose classes in transformers have no SDPA (`_supports_sdpa`, transformers 5.24), or leave it by default (Gemma 2 of 4.42 to
 4.47, `_check_and_enable_sdpa`): they compute attention operation by operation whatever is asked for."""
 

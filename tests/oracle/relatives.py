@@ -22,6 +22,10 @@ def _windows(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["full_attention"] + ["sliding_attention"] * (layers - 1)}
 
 
+def _mostly_linear(layers: int) -> dict[str, list[str]]:
+    return {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
+
+
 def _first_sparse(layers: int) -> dict[str, list[object]]:
     return {
         "layer_types": ["full_attention"] * layers,
@@ -68,5 +72,10 @@ RELATIVES: tuple[Family, ...] = (
         config={"vocab_size": VOCAB, "n_embd": 64, "n_head": 4, "n_positions": 512},
         depth=("n_layer",),
         without=_EAGER | {"checkpointing"},
+    ),
+    Family(
+        "olmo_hybrid",
+        config=dict(LLAMA, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=24),
+        layer_list=_mostly_linear,
     ),
 )

@@ -35,7 +35,7 @@ SOUND_AND_VIDEO: tuple[Family, ...] = (
             classifier_proj_size=32,
             feature_projection_input_dim=40,
         ),
-        without=frozenset({"sdpa"}),
+        without=_EAGER | {"reentrant"},  # without an input embedding, adapters on attention alone get no gradient
     ),
     Family(
         "voxtral",

@@ -13,6 +13,7 @@ EXPERTS = {
     "mixtral": ["w1", "w2", "w3"],
     "qwen3_moe": ["gate_proj", "up_proj", "down_proj"],
     "olmoe": ["gate_proj", "up_proj", "down_proj"],
+    "flex_olmo": ["gate_proj", "up_proj", "down_proj"],
 }
 """What experts were called while they were linears: PEFT takes these names for the stacked parameters."""
 

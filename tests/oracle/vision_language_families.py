@@ -56,7 +56,6 @@ VISION_LANGUAGE: tuple[Family, ...] = (
             "text_config": dict(DECODER, model_type="mistral", head_dim=24, sliding_window=None),
             "vision_config": dict(TOWER, model_type="idefics2_vision"),
             "perceiver_config": {
-                "model_type": "idefics2_perceiver",
                 "hidden_size": 96,
                 "resampler_n_latents": 8,
                 "resampler_depth": 2,

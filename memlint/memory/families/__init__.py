@@ -61,6 +61,7 @@ TYPES = {
     "openai_gpt": "openai-gpt",
     "fuyu": "fuyu",
     "timesformer": "timesformer",
+    "olmo_hybrid": "olmo_hybrid",
     "prenorm": "roberta-prelayernorm xlm-roberta-xl",
     "encoder": "bert roberta xlm-roberta camembert electra distilbert albert mpnet ernie layoutlm",
     "nomic_bert": "nomic_bert",

@@ -12,7 +12,7 @@ from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend, make_mask
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
-from memlint.memory.families.encoder import POOLED_HEADS_ONLY, classifier_of, norm_of
+from memlint.memory.families.encoder import BERT, POOLED_HEADS_ONLY, classifier_of, norm_of
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.families.vision import spread_token
 from memlint.memory.linear import apply
@@ -132,9 +132,9 @@ def _block(b: Builder, a: Architecture, index: int, dropout: float) -> Block:
     b.enter_layer(index)
     hidden, heads = a.hidden_size or 768, a.heads or 12
     size, inner = hidden // heads, a.intermediate_size or 4 * hidden
-    q, k, v, out = (b.linear(name, hidden, hidden, bias=True) for name in ("query", "key", "value", "dense"))
+    q, k, v, out = (b.linear(name, hidden, hidden, bias=True) for name in BERT[:4])
     first = norm_of(b, "attention.output.LayerNorm", hidden)
-    up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
+    up, down = b.linear(BERT[4], hidden, inner, bias=True), b.linear(BERT[5], inner, hidden, bias=True)
     second = norm_of(b, "output.LayerNorm", hidden)
     act, drop = a.activation or "gelu", float(a.dropouts.get("attention_probs_dropout_prob", 0.0))
 

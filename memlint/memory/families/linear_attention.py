@@ -105,7 +105,7 @@ def delta_net(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
         q, k, v = ops.split(m, qkv, (rows * keys, rows * keys, rows * values))
         del qkv
         beta = ops.unary(m, beta, keeps="output")
-        decay = _decay(m, a_log, dt_bias, a_states)
+        decay = decay_of(m, a_log, dt_bias, a_states)
         del a_states
         if fast:
             if k_heads != v_heads:
@@ -113,7 +113,7 @@ def delta_net(b: Builder, a: Architecture, style: Style, rotary: Rotary, index: 
             core = delta_kernels.delta_rule(m, [q, k, v], decay, beta, v_heads, k_dim, v_dim)
             return apply(m, out, delta_kernels.gated_norm(m, core, z, norm, v_dim))
         core = delta_rule(m, [q, k, v], decay, beta, k_heads, v_heads, k_dim, v_dim)
-        core = _gated_norm(m, core, z, norm, v_dim)
+        core = gated_norm(m, core, z, norm, v_dim)
         return apply(m, out, core)
 
     return mixer
@@ -126,13 +126,13 @@ def without_padding(m: Machine, x: Tensor) -> Tensor:
     return m.tape.record(out, (x,), lambda g: (m.new(numel, itemsize),))
 
 
-def _decay(m: Machine, a_log: Parameter, dt_bias: Parameter, x: Tensor) -> Tensor:
+def decay_of(m: Machine, a_log: Parameter, dt_bias: Parameter, x: Tensor) -> Tensor:
     """`-A_log.float().exp() * softplus(a.float() + dt_bias)`."""
     rate = ops.scale(m, ops.unary(m, ops.cast(m, a_log, FP32), keeps="output"))
     return ops.mul(m, rate, ops.unary(m, ops.add(m, ops.cast(m, x, FP32), dt_bias)))
 
 
-def _gated_norm(m: Machine, x: Tensor, gate: Tensor, weight: Parameter, width: int) -> Tensor:
+def gated_norm(m: Machine, x: Tensor, gate: Tensor, weight: Parameter, width: int) -> Tensor:
     """`RMSNormGated`."""
     dtype = x.itemsize
     x = ops.cast(m, x, FP32)

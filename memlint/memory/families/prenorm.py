@@ -10,7 +10,7 @@ from memlint.memory import ops
 from memlint.memory.attention import Shape, attend, in_dtype_of
 from memlint.memory.build import Builder
 from memlint.memory.families import parts
-from memlint.memory.families.encoder import headed, norm_of
+from memlint.memory.families.encoder import BERT, headed, norm_of
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
@@ -49,9 +49,9 @@ def _block(b: Builder, a: Architecture, index: int, dropout: float, bare: bool) 
     b.enter_layer(index)
     hidden, heads = a.hidden_size or 0, a.heads or 1
     size, inner = hidden // heads, a.intermediate_size or 4 * hidden
-    q, k, v, out = (b.linear(name, hidden, hidden, bias=True) for name in ("query", "key", "value", "dense"))
+    q, k, v, out = (b.linear(name, hidden, hidden, bias=True) for name in BERT[:4])
     first = norm_of(b, "attention.LayerNorm", hidden)
-    up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
+    up, down = b.linear(BERT[4], hidden, inner, bias=True), b.linear(BERT[5], inner, hidden, bias=True)
     second = norm_of(b, "LayerNorm", hidden)
     act, drop = a.activation or "gelu", float(a.dropouts.get("attention_probs_dropout_prob", 0.0))
 

@@ -217,6 +217,9 @@ def headed(b: Builder, config: Mapping[str, Any], stage: Stage, hidden: int) -> 
 
     def classify(m: Machine, x: Tensor) -> Tensor:
         x = apply(m, projector, x)
+        if b.setup.padding_mask:  # `hidden_states[~expand_padding_mask] = 0`
+            padded = m.new(x.numel, BYTE)
+            x = m.tape.record(Tensor(x.storage, x.numel, x.itemsize), (x,), _zeroed(m, x), (padded.storage,))
         return apply(m, classifier, ops.mean_last(m, x, m.sequence))
 
     model = Model([stage], classify, None, hidden, b.setup.num_labels, causal=False, reads_all=True, names_embedding=False)

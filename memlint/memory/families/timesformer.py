@@ -88,7 +88,7 @@ def _block(b: Builder, config: Mapping[str, Any], a: Architecture, index: int, p
     dropout = float(config.get("hidden_dropout_prob") or 0.0)
     spatial = _attention(b, config, hidden, heads, "attention")
     b.parent = "mlp"
-    up, down = b.linear("dense", hidden, inner, bias=True), b.linear("dense", inner, hidden, bias=True)
+    up, down = b.linear("intermediate.dense", hidden, inner, bias=True), b.linear("output.dense", inner, hidden, bias=True)
     before, after = norm_of(b, "layernorm_before", hidden), norm_of(b, "layernorm_after", hidden)
     temporal_norm, temporal = norm_of(b, "temporal_layernorm", hidden), _attention(b, config, hidden, heads, "temporal_attention")
     temporal_dense = b.linear("temporal_dense", hidden, hidden, bias=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
-from memlint.memory.checkpointing import checkpointed_alone
 from memlint.memory.families import parts
 from memlint.memory.families.grid import grid_of, sampled, side_of
 from memlint.memory.families.model import Block
@@ -84,7 +83,8 @@ STYLES = {
     "vit": Style(),
     "deit": Style(tokens=2),
     "audio-spectrogram-transformer": Style(tokens=2),
-    "videomae": Style(tokens=0, key_bias=False, positions="fixed", float32_softmax=False, names_attention=True),
+    "videomae": Style(("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense"), 0, key_bias=False,
+                      positions="fixed", float32_softmax=False, names_attention=True),
     "dinov2": Style(scales=True, mask_token=True, float32_softmax=False),
     "beit": Style(scales_left=True, scales=True, key_bias=False),
     "clip_vision_model": Style(("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"), patch_bias=False, positions="table",
@@ -168,7 +168,6 @@ def tower_of(
     own, seen_grid = (grid_of(config, side, style.frames) for side in (own_size, image_size or own_size))
     patches = seen_grid.patches + style.tokens
     depth = layers or int(config.get("depth") or config.get("num_hidden_layers") or 12)
-    since = len(b.parameters)
     tokens = [b.parameter(name, "token", (hidden,)) for name in ("cls_token", "distillation_token")[: style.tokens]]
     if style.mask_token and config.get("use_mask_token", True):
         b.parameter("mask_token", "token", (hidden,))
@@ -189,7 +188,6 @@ def tower_of(
         if with_layers:
             b.enter_layer(index)
         tower.blocks.append(block_of(b, config, style, tower))
-    again = checkpointed_alone(b.setup, b.parameters[since:])
     if with_layers:
         b.enter_layer(-1)
     after = norm_of(b, style, "post_layernorm", hidden) if style.norm_after and not config.get("use_mean_pooling") else None
@@ -236,7 +234,13 @@ def tower_of(
             ]
         x = ops.dropout(m, x, dropout)
         x = before(m, x) if before is not None and style.positions != "sampled" else x
-        if not style.named_input and x.node is None and again:
+        if (
+            not style.named_input
+            and x.node is None
+            and m.input_grads
+            and b.setup.checkpointing != "none"
+            and not b.setup.reentrant
+        ):
             x = m.tape.leaf(x, Anchor)
         if style.together:
             tower.mask = m.new(tower.rows * tower.rows, x.itemsize)
@@ -290,7 +294,7 @@ def block_of(b: Builder, config: Mapping[str, Any], style: Style, tower: Tower, 
     if fused:
         qkv = [b.linear(qkv_names[0], hidden, 3 * hidden, qkv_bias)]
     else:
-        qkv = [b.linear(n, hidden, hidden, qkv_bias and (style.key_bias or n != "k_proj")) for n in qkv_names]
+        qkv = [b.linear(n, hidden, hidden, qkv_bias and (style.key_bias or n not in ("k_proj", "key"))) for n in qkv_names]
     out = b.linear(out_name, hidden, hidden, style.out_bias)
     bias = _relative_bias(b, config, heads, tower) if config.get("use_relative_position_bias") else None
     scales = [b.vector(f"layer_scale{i}", hidden, "scale") for i in (1, 2)] if style.scales else []
