@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from memlint.memory import ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
+from memlint.memory.checkpointing import checkpointed_alone
 from memlint.memory.families import parts
 from memlint.memory.families.gemma4 import norm_of
 from memlint.memory.families.model import Block
@@ -22,6 +23,7 @@ def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Towe
     hidden, patch = int(config.get("hidden_size") or 768), int(config.get("patch_size") or 16)
     pooled = int(config.get("pooling_kernel_size") or 3) ** 2
     patches = (image_size // patch) ** 2 if image_size else int(config.get("default_output_length") or 280) * pooled
+    since = len(b.parameters)
     project = b.linear("input_proj", 3 * patch * patch, hidden)
     places = b.parameter(
         "position_embedding_table", "embedding", (2 * int(config.get("position_embedding_size") or 10240), hidden)
@@ -30,6 +32,7 @@ def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Towe
     tower.gathers = True
     for _ in range(int(config.get("num_hidden_layers") or 16)):
         tower.blocks.append(_block(b, config, tower))
+    again = checkpointed_alone(b.setup, b.parameters[since:])
     head_dim = int(config.get("head_dim") or 64)
     padding: list[Tensor] = []
     """Which patches fill an image up."""
@@ -57,8 +60,8 @@ def vision_tower(b: Builder, config: Mapping[str, Any], image_size: int) -> Towe
         padding[:] = [m.new(tower.rows, BYTE)]
         x = apply(m, project, ops.scale(m, ops.shift(m, tower.pixels)))
         x = ops.add(m, x, placed(m))
-        if m.input_grads and x.node is None and not b.setup.reentrant:
-            x = m.tape.leaf(x, Anchor)  # blocks are checkpointed for their own weights' sake
+        if x.node is None and again:
+            x = m.tape.leaf(x, Anchor)
         tower.tables[:] = [(m.new(tower.rows * head_dim, x.itemsize), m.new(tower.rows * head_dim, x.itemsize))]
         return x
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from memlint.memory import convolutions, ops
 from memlint.memory.attention import Shape, attend
 from memlint.memory.build import Builder
+from memlint.memory.checkpointing import checkpointed_alone
 from memlint.memory.families import parts
 from memlint.memory.families.grid import grid_of, sampled, side_of
 from memlint.memory.families.model import Block
@@ -168,6 +169,7 @@ def tower_of(
     own, seen_grid = (grid_of(config, side, style.frames) for side in (own_size, image_size or own_size))
     patches = seen_grid.patches + style.tokens
     depth = layers or int(config.get("depth") or config.get("num_hidden_layers") or 12)
+    since = len(b.parameters)
     tokens = [b.parameter(name, "token", (hidden,)) for name in ("cls_token", "distillation_token")[: style.tokens]]
     if style.mask_token and config.get("use_mask_token", True):
         b.parameter("mask_token", "token", (hidden,))
@@ -188,6 +190,7 @@ def tower_of(
         if with_layers:
             b.enter_layer(index)
         tower.blocks.append(block_of(b, config, style, tower))
+    again = checkpointed_alone(b.setup, b.parameters[since:])
     if with_layers:
         b.enter_layer(-1)
     after = norm_of(b, style, "post_layernorm", hidden) if style.norm_after and not config.get("use_mean_pooling") else None
@@ -234,13 +237,7 @@ def tower_of(
             ]
         x = ops.dropout(m, x, dropout)
         x = before(m, x) if before is not None and style.positions != "sampled" else x
-        if (
-            not style.named_input
-            and x.node is None
-            and m.input_grads
-            and b.setup.checkpointing != "none"
-            and not b.setup.reentrant
-        ):
+        if not style.named_input and x.node is None and again:
             x = m.tape.leaf(x, Anchor)
         if style.together:
             tower.mask = m.new(tower.rows * tower.rows, x.itemsize)

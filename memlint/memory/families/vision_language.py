@@ -18,6 +18,7 @@ from memlint.memory.families.vision import STYLES, Tower, spread_token, tower_of
 from memlint.memory.linear import Linear, apply
 from memlint.memory.machine import Machine
 from memlint.memory.result import CannotEstimate
+from memlint.memory.targets import DEFAULTS
 from memlint.memory.tensor import BYTE, FP32, INT64, Parameter, Tensor
 from memlint.memory.tiles import tiles_of
 from memlint.models import from_config
@@ -105,7 +106,8 @@ def decoder_of(b: Builder, a: Architecture, layers: int) -> Model:
     from memlint.memory.families import page_of
 
     text = text_of(a)
-    b.model_type = text.model_type
+    if a.model_type not in DEFAULTS:  # PEFT goes by the type of the whole
+        b.model_type = text.model_type
     return page_of(text.model_type, "transformers")(b, text, layers)
 
 
