@@ -24,7 +24,7 @@ MODELS: dict[str, tuple[dict[str, Any], int]] = {
     "gemma3_text": ({**_SIZES, **_WINDOWS, "head_dim": 32}, 12),
     "gemma4_text": ({**_SIZES, **_WINDOWS, "head_dim": 32, "global_head_dim": 64, "num_kv_shared_layers": 0}, 12),
     "deepseek_v3": ({**_SIZES, "num_hidden_layers": 16, "first_k_dense_replace": 3, "n_routed_experts": 8, "n_group": 2}, 8),
-    "gpt_oss": ({**_SIZES, "num_hidden_layers": 18, "num_local_experts": 4, "sliding_window": 64}, 6),
+    "gpt_oss": ({**_SIZES, "num_hidden_layers": 18, "num_local_experts": 4, "sliding_window": 64}, 5),  # eager: windows are masks
     "whisper": ({"d_model": 128, "encoder_layers": 9, "decoder_layers": 8}, 5),
     "t5": ({"d_model": 128, "num_layers": 9, "num_decoder_layers": 8}, 5),
     "clip": ({"text_config": {"num_hidden_layers": 8}, "vision_config": {"num_hidden_layers": 9}}, 5),
