@@ -11,6 +11,7 @@ ATTENTION = ("attn", "attention")
 
 EXPERTS = {
     "mixtral": ["w1", "w2", "w3"],
+    "minimax_m2": ["w1", "w2", "w3"],
     "qwen3_moe": ["gate_proj", "up_proj", "down_proj"],
     "olmoe": ["gate_proj", "up_proj", "down_proj"],
     "flex_olmo": ["gate_proj", "up_proj", "down_proj"],
