@@ -85,8 +85,7 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     if b.setup.objective in LANGUAGE:
         dense = b.linear("transform.dense", hidden, hidden, bias=True)
         weight, bias = b.norm("transform.LayerNorm", hidden), b.vector("transform.LayerNorm.bias", hidden)
-        head = b.linear("decoder", hidden, b.setup.vocabulary, tied=words if b.setup.tied else None)
-        head.bias = b.vector("decoder.bias", b.setup.vocabulary)
+        head = b.linear("decoder", hidden, b.setup.vocabulary, bias=True, tied=words if b.setup.tied else None)
         act = a.activation or "gelu"
 
         def language(m: Machine, x: Tensor) -> Tensor:

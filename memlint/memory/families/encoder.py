@@ -174,8 +174,7 @@ def headed(b: Builder, a: Architecture, stage: Stage, hidden: int, width: int, h
         transform = b.linear("transform.dense", hidden, width, bias=True)
         norm = norm_of(b, "transform.LayerNorm", width)
         words = b.parameters[0] if b.setup.tied else None
-        head = b.linear("decoder", width, b.setup.vocabulary, bias=False, tied=words)
-        head.bias = b.vector("decoder.bias", b.setup.vocabulary)
+        head = b.linear("decoder", width, b.setup.vocabulary, bias=True, tied=words)
 
         def language(m: Machine, x: Tensor) -> Tensor:
             x = norm(m, parts.activation(m, apply(m, transform, x), a.activation or "gelu"))

@@ -69,9 +69,8 @@ def build(b: Builder, a: Architecture, layers: int) -> Model:
     head_norm = _norm(b, a, "norm", hidden)
     act = str(config.get("classifier_activation") or "gelu")
     if b.setup.objective in LANGUAGE:
-        decoder = b.linear("decoder", hidden, b.setup.vocabulary, tied=table if b.setup.tied else None)
-        if config.get("decoder_bias", True):
-            decoder.bias = b.vector("decoder.bias", b.setup.vocabulary)
+        biased = bool(config.get("decoder_bias", True))
+        decoder = b.linear("decoder", hidden, b.setup.vocabulary, biased, table if b.setup.tied else None)
 
         def language(m: Machine, x: Tensor) -> Tensor:
             return apply(m, decoder, head_norm(m, parts.activation(m, apply(m, dense, x), act)))
