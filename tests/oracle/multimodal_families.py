@@ -96,6 +96,14 @@ MULTIMODAL: tuple[Family, ...] = (
         without=MOE,
     ),
     Family(
+        "qwen3_5",
+        "image_text_to_text",
+        {"text_config": dict(DECODER, **_DELTA), "vision_config": _QWEN, "image_token_id": 5},
+        depth=_QWEN_DEPTH,
+        image_size=112,
+        image_tokens=16,
+    ),
+    Family(
         "qwen3_5_moe",
         "image_text_to_text",
         {
