@@ -16,6 +16,7 @@ from memlint.models.config import from_config
 from memlint.source import Span
 from tests.memory.test_saved_activations import Kept, facts_of, kept, media_bytes
 from tests.oracle.family import BATCH, SEQUENCE, at_depth
+from tests.oracle.recorded import trace_of
 
 RECORD = json.loads((Path(__file__).parents[1] / "oracle" / "compiled.json").read_text())
 CASES = [(family, regime) for family, entry in RECORD["families"].items() for regime in entry["regimes"]]
@@ -32,10 +33,11 @@ PEAKS = {
 """The largest relative error of a peak where it is above 2 %: it may only shrink."""
 
 
-def facts_of_compiled(head: str, regime: str) -> dict[str, Any]:
+def facts_of_compiled(head: str, regime: str, family: str = "llama") -> dict[str, Any]:
     """The canonical facts of a regime."""
     regime, _, scope = regime.rpartition(".")
-    facts = facts_of(head, regime.replace("selective", "non_reentrant")) | {"compile": True}
+    targets = trace_of(family).get("targets", {})
+    facts = facts_of(head, regime.replace("selective", "non_reentrant"), targets) | {"compile": True}
     if regime.endswith("selective"):
         facts["checkpointing.mode"] = "selective_op"
     return facts | ({"compile.scope": "blocks"} if scope == "blocks" else {})
@@ -46,7 +48,7 @@ def predicted(family: str, regime: str, layers: int) -> Kept:
     """The program's figures for one case of the record."""
     entry = RECORD["families"][family]
     architecture = from_config(at_depth({"model_type": entry["model_type"], **entry["config"]}, entry["depth"], layers))
-    facts = facts_of_compiled(entry["head"], regime)
+    facts = facts_of_compiled(entry["head"], regime, family)
     run = TrainingRun("record", Span("record", 1, 1, 1, 1), {key: fixed(value) for key, value in facts.items()})
     setup = setup_of(run, architecture, None, [])
     return kept(record(setup, architecture, setup.layers).ledger, media_bytes(entry, regime))

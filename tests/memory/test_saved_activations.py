@@ -101,7 +101,7 @@ def modules_of(chosen: str, targets: Mapping[str, list[str]]) -> dict[str, Any]:
         return {"adapter.target_modules": targets["attention"], "adapter.modules_to_save": targets["ends"]}
     if chosen == "ends":
         return {"adapter.target_modules": targets["attention"] + targets["ends"]}
-    return {"adapter.target_modules": targets.get(chosen, chosen)}
+    return {"adapter.target_modules": chosen if chosen == "all-linear" else targets[chosen]}
 
 
 @cache

@@ -70,6 +70,9 @@ MORE = (
     "bfloat16.sdpa.nomask.full.non_reentrant.blocks",
     "float32+autocast.sdpa.nomask.full.selective.blocks",
     "bfloat16.sdpa.nomask.full.selective.blocks",
+    "bfloat16.sdpa.nomask.lora-bfloat16-0.off.model",
+    "float32+autocast.sdpa.nomask.lora-float32-0.off.blocks",
+    "bfloat16+autocast.sdpa.nomask.lora-float32-0-attention.non_reentrant.blocks",
 )
 """For the first family only."""
 
