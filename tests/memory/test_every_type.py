@@ -14,6 +14,11 @@ HEADED = {"camembert", "xlm-roberta", "modernbert"}
 """Types whose small models in the catalogue are embedders: their bare class is counted there, without a head."""
 
 
+WITH_DECODER = {"videomae"}
+"""Types whose only model in the catalogue is counted with the decoder of its pretraining; pages are of the classifier, whose count the
+record of real models holds."""
+
+
 def smallest() -> list[Architecture]:
     """The smallest model of the catalogue for each type that has a page."""
     found: dict[str, Architecture] = {}
@@ -23,6 +28,8 @@ def smallest() -> list[Architecture]:
         model = catalogue.architecture(row.row)
         known = found.get(model.model_type)
         if model.model_type in HEADED and row.row["class"].endswith("Model"):
+            continue
+        if model.model_type in WITH_DECODER:
             continue
         if model.model_type in PAGES and model.params and (known is None or model.params < (known.params or 0)):
             found[model.model_type] = model

@@ -127,7 +127,9 @@ def test_heads_of_t5_are_tied_by_version(model: str, version: str, parameters: i
 @pytest.mark.parametrize("model", ["bigscience/bloom-560m", "mosaicml/mpt-7b", "EleutherAI/gpt-neo-125m", "openai/gpt-oss-20b"])
 def test_classes_without_sdpa_attend_eagerly(model: str) -> None:
     """Whatever is asked for (`_supports_sdpa` is False, tests/oracle/test_defaults.py)."""
-    run = TrainingRun("test", Span("test", 1), {key: fixed(value) for key, value in (RUN | {"framework.name": "transformers"}).items()})
+    run = TrainingRun(
+        "test", Span("test", 1), {key: fixed(value) for key, value in (RUN | {"framework.name": "transformers"}).items()}
+    )
     architecture = lookup(model).architecture
     assert architecture is not None
     assert setup_of(run, architecture, None, []).attention == "eager"

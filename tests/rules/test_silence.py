@@ -23,6 +23,8 @@ CORPUS = Path(__file__).parents[1] / "corpus" / "extraction"
 CASES = sorted(path.parent for path in CORPUS.glob("*/*/expected.yaml"))
 
 WITHOUT_TARGET = {
+    # LLM.int8 under gradient_checkpointing_enable(), which is non-reentrant since transformers 5: the inputs of 8-bit layers stay.
+    ("bnb-8bit-vs-dtype", "MEM018"),
     # fp16=True with weights loaded in float16: the scaler refuses them, as the corpus notes say.
     ("crlf-bom", "MEM023"),
     # lora_modules_to_save: [embed_tokens, lm_head] of Llama 3: 525 million parameters each.
