@@ -7,6 +7,7 @@ import pytest
 from memlint.facts import TrainingRun, fixed
 from memlint.memory.estimate import estimate
 from memlint.memory.families import PAGES
+from memlint.memory.result import CannotEstimate
 from memlint.models import Architecture, catalogue
 from memlint.source import Span
 
@@ -50,3 +51,25 @@ def test_every_type_has_the_parameters_of_its_class(model: Architecture, adapter
     added = found.trainable_parameters if adapter == "lora" else 0
     assert found.parameters - added == pytest.approx(model.params, rel=0.01)
     assert all(nbytes >= 0 for instant in found.timeline for nbytes in instant.components.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("google/gemma-4-E4B", {"framework.name": "torchtitan", "parallel.pipeline": 2, "parallel.gpus": 2}),
+        ("microsoft/resnet-50", {"framework.name": "litgpt"}),
+    ],
+)
+def test_what_cannot_be_run_is_said(name: str, facts: dict[str, object]) -> None:
+    """Shared keys and values do not cross a pipeline's stages; litgpt trains decoders."""
+    row = catalogue.find(name)
+    assert row is not None
+    given = {
+        "precision": "bf16-mixed",
+        "batch.micro_batch_size": 1,
+        "batch.sequence_length": 64,
+        "optimizer.name": "adamw_torch",
+    } | facts
+    run = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in given.items()})
+    with pytest.raises(CannotEstimate, match="keys and values|litgpt"):
+        estimate(run, catalogue.architecture(row.row))

@@ -18,6 +18,7 @@ from memlint.memory.families.llama import LANGUAGE, is_windowed, windowed
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import apply
 from memlint.memory.machine import Machine
+from memlint.memory.result import CannotEstimate
 from memlint.memory.tensor import BYTE, FP32, INT64, Grads, Parameter, Storage, Tensor
 from memlint.memory.timeline import NotUniform
 from memlint.models.architecture import Architecture
@@ -234,6 +235,8 @@ def attention_of(
         cos, sin = step.tables[sliding]
         q = parts.rotate(m, q_norm(m, apply(m, q_proj, x)), cos, sin)
         if k_proj is None or k_norm is None:
+            if sliding not in step.kept:
+                raise CannotEstimate("the layers of this model share keys and values, which a pipeline's stages do not exchange")
             k, v = step.kept[sliding]
         else:
             k = apply(m, k_proj, x)

@@ -14,6 +14,7 @@ from memlint.memory.families import parts
 from memlint.memory.families.model import Block, Model, Stage
 from memlint.memory.linear import Linear, apply, product
 from memlint.memory.machine import Machine
+from memlint.memory.result import NoPage
 from memlint.memory.tensor import FP32, Parameter, Storage, Tensor
 from memlint.models.architecture import Architecture
 from memlint.typed import NamedTuple
@@ -28,8 +29,10 @@ NO_BIAS = {"falcon"}
 
 def build(b: Builder, a: Architecture, layers: int) -> Model:
     """The decoder with `layers` blocks."""
-    hidden = a.hidden_size or 0
-    head_dim = a.head_dim or hidden // (a.heads or 1)
+    if not a.hidden_size or not a.heads:
+        raise NoPage(f"litgpt has no model of type {a.model_type!r}")
+    hidden = a.hidden_size
+    head_dim = a.head_dim or hidden // a.heads
     b.enter_layer(-1)
     table = b.embedding("wte", b.setup.vocabulary, hidden)
     rotated = int(head_dim * float(a.config.get("rotary_pct") or a.config.get("partial_rotary_factor") or 1.0))
