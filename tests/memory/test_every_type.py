@@ -71,5 +71,5 @@ def test_what_cannot_be_run_is_said(name: str, facts: dict[str, object]) -> None
         "optimizer.name": "adamw_torch",
     } | facts
     run = TrainingRun("x", Span("x", 1), {key: fixed(value) for key, value in given.items()})
-    with pytest.raises(CannotEstimate, match="keys and values|litgpt"):
+    with pytest.raises(CannotEstimate, match=r"keys and values|litgpt"):
         estimate(run, catalogue.architecture(row.row))
