@@ -33,6 +33,8 @@ class Replays:
         self.left = [*before, last.between(0, top), last.between(top)]
         self.heap = Heap(events, expandable)
         self.copies: list[Heap] = []
+        self.done: dict[int, Replay] = {}
+        """Replays that were completed, by capacity: the smallest that suffices is asked for again."""
         self.left = self._run(self.heap, low - self.small, stops=True)
 
     def unlimited(self) -> Replay:
@@ -41,7 +43,9 @@ class Replays:
 
     def on_card(self, capacity: int) -> Replay:
         """On one of that many bytes. Raises `DoesNotComplete` when they do not suffice."""
-        return self._replay(capacity - self.small)
+        if capacity not in self.done:
+            self.done[capacity] = self._replay(capacity - self.small)
+        return self.done[capacity]
 
     def _replay(self, limit: int | None) -> Replay:
         heap = self._copy()
