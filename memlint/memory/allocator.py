@@ -52,13 +52,15 @@ class Replays:
         self._run(heap, limit)
         return Replay(heap.slack, heap.peak + self.small, heap.loading, heap.reserved + self.small)
 
-    def smallest_capacity(self, low: int, high: int, tolerance: float = 0.005) -> int:
+    def smallest_capacity(self, low: int, high: int, room: int, tolerance: float = 0.005) -> int:
         """The smallest capacity that suffices, to within `tolerance` of the answer.
 
-        `low` is known not to be more than needed (the allocated peak), `high` to suffice (the unconstrained reserve).
+        `low` is known not to be more than needed (the allocated peak), `high` to suffice (the unconstrained reserve). `room`, what the
+        card has, is tried first: what it shows is asked for when it suffices.
         """
+        middle = room
         while high - low > tolerance * high:
-            middle = (low + high) // 2
+            middle = middle if low < middle < high else (low + high) // 2
             try:
                 self.on_card(middle)
             except DoesNotComplete:

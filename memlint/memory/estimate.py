@@ -186,7 +186,7 @@ def _figures_of(setup: Setup, architecture: Architecture, gpu: Gpu | None, assum
     if setup.expandable_segments:
         required = allocated
     elif allocated < room < reserved * 1.1:
-        required = replays.smallest_capacity(allocated, max(reserved, replayed.loading))
+        required = replays.smallest_capacity(allocated, max(reserved, replayed.loading), room)
         if required <= room < reserved:  # the cache gives back what the card does not have
             least = replays.on_card(required).left
             try:

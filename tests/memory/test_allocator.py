@@ -252,11 +252,11 @@ def test_what_closed_events_need() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(events=programs(), share=st.floats(0.5, 1))
-def test_the_smallest_capacity_suffices(events: Events, share: float) -> None:
+@given(events=programs(), share=st.floats(0.5, 1), room=st.floats(0.4, 1.1))
+def test_the_smallest_capacity_suffices(events: Events, share: float, room: float) -> None:
     unlimited = Replays(events).unlimited()
     reserved = max(unlimited.reserved, unlimited.loading)
     low = int(reserved * share)
     replays = Replays(events, low=low)
-    smallest = replays.smallest_capacity(low, reserved)
+    smallest = replays.smallest_capacity(low, reserved, int(reserved * room))
     assert replays.on_card(smallest).reserved <= smallest <= reserved
