@@ -57,6 +57,14 @@ def trl_arguments(class_name: str, native: Native, versions: Versions | None = N
     return facts
 
 
+def within(window: Fact) -> Facts:
+    """The length of rollouts whose prompts have no limit of their own, but a context window of vLLM."""
+    return {
+        "batch.sequence_length": window,
+        "batch.sequence_length_is_cap": default(True, "vLLM's context window: prompts and completions are shorter"),
+    }
+
+
 def _lengths(arguments: Arguments) -> Facts:
     """`max_length` (`max_seq_length` before 0.16 and, in configurations that were never renamed, still)."""
     name = arguments.class_name
@@ -72,8 +80,7 @@ def _lengths(arguments: Arguments) -> Facts:
         facts["batch.sequence_length"] = unknown("prompts have no length limit here")
         window = arguments.given("vllm_max_model_length", "vllm_max_model_len")
         if window is not None and window.value is not None and arguments("use_vllm").value is True:
-            facts["batch.sequence_length"] = derive(integer, window)
-            facts["batch.sequence_length_is_cap"] = default(True, "vLLM's context window: prompts and completions are shorter")
+            facts |= within(derive(integer, window))
         if "batch.prompt_length" in facts and "batch.completion_length" in facts:
             facts["batch.sequence_length"] = derive(
                 lambda a, b: a + b, facts["batch.prompt_length"], facts["batch.completion_length"]

@@ -8,7 +8,7 @@ from memlint.dialects import deepspeed
 from memlint.dialects.derive import derive
 from memlint.dialects.from_pretrained import load_facts
 from memlint.dialects.hf_arguments import problems, training_arguments
-from memlint.dialects.trl import OBJECTIVES, TRAINERS, reference_model, string_model_dtype, trl_arguments
+from memlint.dialects.trl import OBJECTIVES, TRAINERS, reference_model, string_model_dtype, trl_arguments, within
 from memlint.facts import Fact, Origin, Site, Status, TrainingRun, default, fixed, unknown
 from memlint.frameworks import unsloth
 from memlint.frameworks.companions import companions, held_beside
@@ -380,8 +380,7 @@ def _length(collected: Collected, trainer: Instance, facts: dict[str, Fact], trl
     if trl and "batch.sequence_length" in facts:
         window = unsloth.rollout_window(trainer) if facts["batch.sequence_length"].status is Status.UNKNOWN else None
         if window is not None:
-            facts["batch.sequence_length"] = window
-            facts["batch.sequence_length_is_cap"] = default(True, "vLLM's context window: prompts and completions are shorter")
+            facts.update(within(window))
         return
     for model in instances(trainer.slots.get("model")):
         length = model.slots.get("max_seq_length")

@@ -16,6 +16,26 @@ LLAMA = {
     "eos_token_id": 2,
 }
 
+BERT = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_attention_heads": 4,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
+
+T5 = {
+    "d_model": 64,
+    "d_kv": 24,
+    "d_ff": 176,
+    "num_heads": 4,
+    "vocab_size": VOCAB,
+    "decoder_start_token_id": 0,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+}
+
 MOE = frozenset({"dropout", "float32"})
 """peft adapts stacked experts without dropout only; the fake device multiplies groups in bfloat16 only."""
 

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from .bases import LLAMA
+from .bases import BERT, LLAMA, T5
 from .family import VOCAB, Family
 
-BERT = {
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_attention_heads": 4,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
 _MODERN = dict(BERT, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2)
-_T5 = {
-    "d_model": 64,
-    "d_kv": 24,
-    "d_ff": 176,
-    "num_heads": 4,
-    "vocab_size": VOCAB,
-    "decoder_start_token_id": 0,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
 _MARIAN = {
     "d_model": 64,
     "encoder_ffn_dim": 176,
@@ -51,7 +33,7 @@ ENCODERS: tuple[Family, ...] = (
     Family("layoutlm", "token_classification", dict(BERT, max_2d_position_embeddings=128)),
     Family("ernie", "sequence_classification", BERT),
     Family("marian", "seq2seq_lm", _MARIAN, depth=("encoder_layers", "decoder_layers")),
-    Family("mt5", "seq2seq_lm", dict(_T5, feed_forward_proj="gated-gelu"), depth=("num_layers", "num_decoder_layers")),
+    Family("mt5", "seq2seq_lm", dict(T5, feed_forward_proj="gated-gelu"), depth=("num_layers", "num_decoder_layers")),
     Family("bert", "question_answering", BERT, use="answers"),
     Family("modernbert", "token_classification", _MODERN, use="tokens", layer_list=_kinds),
     Family("llama", "sequence_classification", dict(LLAMA, head_dim=24), use="score"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .bases import DELTA, LATENT, LLAMA, MOE, mostly_linear
+from .bases import BERT, DELTA, LATENT, LLAMA, MOE, T5, mostly_linear
 from .decoder_families import DECODERS
 from .encoder_families import ENCODERS
 from .family import VOCAB, Family
@@ -16,14 +16,6 @@ from .text_families import TEXT
 from .vision_language_families import VISION_LANGUAGE
 
 _WIDE = dict(LLAMA, head_dim=24)
-_BERT = {
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_attention_heads": 4,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
 
 
 _GPT = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2}
@@ -42,16 +34,6 @@ def _mostly_full(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["linear_attention"] + ["full_attention"] * (layers - 1)}
 
 
-_T5 = {
-    "d_model": 64,
-    "d_kv": 24,
-    "d_ff": 176,
-    "num_heads": 4,
-    "vocab_size": VOCAB,
-    "decoder_start_token_id": 0,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
 _BART = {
     "d_model": 64,
     "encoder_ffn_dim": 176,
@@ -73,14 +55,14 @@ FAMILIES: tuple[Family, ...] = (
     Family("llama", config=_WIDE),
     Family("qwen2", config=LLAMA),
     Family("gpt2", config=dict(_GPT, n_embd=64, n_head=4, n_inner=176, n_positions=512), depth=_LAYERS),
-    Family("bert", "sequence_classification", _BERT),
+    Family("bert", "sequence_classification", BERT),
     Family("mistral", config=dict(_WIDE, sliding_window=None)),
     Family("qwen3", config=_WIDE),
     Family("gemma", config=_WIDE),
     Family("gemma2", config=dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24), without=frozenset({"sdpa"})),
     Family("phi", config=dict(LLAMA, partial_rotary_factor=0.5)),
     Family("phi3", config=LLAMA),
-    Family("gpt_neox", config=dict(_BERT, bos_token_id=1, eos_token_id=2, rotary_pct=0.5)),
+    Family("gpt_neox", config=dict(BERT, bos_token_id=1, eos_token_id=2, rotary_pct=0.5)),
     Family(
         "opt",
         config=dict(
@@ -112,14 +94,14 @@ FAMILIES: tuple[Family, ...] = (
         depth=("n_layers",),
         without=frozenset({"all-linear"}),  # peft cannot both adapt and save a copy of pre_classifier
     ),
-    Family("roberta", "sequence_classification", _BERT),
-    Family("electra", "sequence_classification", dict(_BERT, embedding_size=64)),
-    Family("albert", "sequence_classification", dict(_BERT, embedding_size=24), without=frozenset({"checkpointing"})),
+    Family("roberta", "sequence_classification", BERT),
+    Family("electra", "sequence_classification", dict(BERT, embedding_size=64)),
+    Family("albert", "sequence_classification", dict(BERT, embedding_size=24), without=frozenset({"checkpointing"})),
     Family(
         "deberta-v2",
         "token_classification",  # the other head reads the labels' values
         dict(
-            _BERT,
+            BERT,
             relative_attention=True,
             position_buckets=32,
             norm_rel_ebd="layer_norm",
@@ -133,13 +115,13 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "deberta",
         "token_classification",
-        dict(_BERT, relative_attention=True, pos_att_type=["c2p", "p2c"], position_biased_input=False, type_vocab_size=0),
+        dict(BERT, relative_attention=True, pos_att_type=["c2p", "p2c"], position_biased_input=False, type_vocab_size=0),
         without=frozenset({"sdpa", "reentrant", "bfloat16"}),  # its biases of query and value stay float32
     ),
     Family(
         "modernbert",
         "sequence_classification",
-        dict(_BERT, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
+        dict(BERT, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2),
         layer_list=_kinds,
     ),
     Family("granite", config=LLAMA),
@@ -249,7 +231,7 @@ FAMILIES: tuple[Family, ...] = (
         },
         depth=("encoder_layers", "decoder_layers"),
     ),
-    Family("umt5", "seq2seq_lm", _T5, depth=("num_layers", "num_decoder_layers")),
+    Family("umt5", "seq2seq_lm", T5, depth=("num_layers", "num_decoder_layers")),
     Family("mbart", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("pegasus", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),
     Family("m2m_100", "seq2seq_lm", _BART, depth=("encoder_layers", "decoder_layers")),

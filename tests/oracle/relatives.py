@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from .bases import LLAMA, MOE
+from .bases import BERT, LLAMA, MOE, mostly_linear
 from .family import VOCAB, Family
 
 _WIDE = dict(LLAMA, head_dim=24)
-_BERT = {
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_attention_heads": 4,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-}
 _GEMMA = dict(_WIDE, sliding_window=4096, query_pre_attn_scalar=24)
 _EAGER = frozenset({"sdpa"})
 
 
 def _windows(layers: int) -> dict[str, list[str]]:
     return {"layer_types": ["full_attention"] + ["sliding_attention"] * (layers - 1)}
-
-
-def _mostly_linear(layers: int) -> dict[str, list[str]]:
-    return {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
 
 
 def _first_sparse(layers: int) -> dict[str, list[object]]:
@@ -40,12 +28,12 @@ RELATIVES: tuple[Family, ...] = (
     Family("flex_olmo", config=dict(LLAMA, num_experts=4, num_experts_per_tok=2), without=MOE),
     Family("granite_swa", config=dict(LLAMA, sliding_window=64), layer_list=_windows, without=_EAGER),
     Family("persimmon", config=dict(LLAMA, num_key_value_heads=4)),
-    Family("xlm-roberta-xl", "masked_lm", _BERT),
-    Family("roberta-prelayernorm", "sequence_classification", _BERT),
+    Family("xlm-roberta-xl", "masked_lm", BERT),
+    Family("roberta-prelayernorm", "sequence_classification", BERT),
     Family(
         "layoutlmv3",
         "token_classification",
-        dict(_BERT, input_size=64, patch_size=16, coordinate_size=12, shape_size=8, max_2d_position_embeddings=128),
+        dict(BERT, input_size=64, patch_size=16, coordinate_size=12, shape_size=8, max_2d_position_embeddings=128),
         without=frozenset({"checkpointing"}),
     ),
     Family(
@@ -76,6 +64,6 @@ RELATIVES: tuple[Family, ...] = (
     Family(
         "olmo_hybrid",
         config=dict(LLAMA, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=24),
-        layer_list=_mostly_linear,
+        layer_list=mostly_linear,
     ),
 )

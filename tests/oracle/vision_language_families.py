@@ -11,6 +11,16 @@ TOWER = dict(_SIZES, image_size=112, patch_size=14)
 BOTH = ("text_config.num_hidden_layers", "vision_config.num_hidden_layers")
 _QWEN_ROPE = {"rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e4}
 
+_GLM_TOWER = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "out_hidden_size": 96,
+    "num_heads": 4,
+    "image_size": 112,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
 VISION_LANGUAGE: tuple[Family, ...] = (
     Family(
         "internvl",
@@ -74,16 +84,7 @@ VISION_LANGUAGE: tuple[Family, ...] = (
         "image_text_to_text",
         {
             "text_config": dict(DECODER, rope_parameters=dict(_QWEN_ROPE, partial_rotary_factor=0.5, mrope_section=[2, 2, 2])),
-            "vision_config": {
-                "hidden_size": 64,
-                "intermediate_size": 176,
-                "out_hidden_size": 96,
-                "num_heads": 4,
-                "image_size": 112,
-                "patch_size": 14,
-                "spatial_merge_size": 2,
-                "temporal_patch_size": 2,
-            },
+            "vision_config": _GLM_TOWER,
             "image_token_id": 5,
         },
         depth=("text_config.num_hidden_layers", "vision_config.depth"),
@@ -106,16 +107,7 @@ VISION_LANGUAGE: tuple[Family, ...] = (
                 topk_group=1,
                 first_k_dense_replace=1,
             ),
-            "vision_config": {
-                "hidden_size": 64,
-                "intermediate_size": 176,
-                "out_hidden_size": 96,
-                "num_heads": 4,
-                "image_size": 112,
-                "patch_size": 14,
-                "spatial_merge_size": 2,
-                "temporal_patch_size": 2,
-            },
+            "vision_config": _GLM_TOWER,
             "image_token_id": 5,
         },
         depth=("text_config.num_hidden_layers", "vision_config.depth"),

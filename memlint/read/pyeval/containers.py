@@ -85,20 +85,23 @@ def _range(machine: Machine, call: Call) -> Fact | None:
 
 
 def _enumerate(machine: Machine, call: Call) -> Fact | None:
-    if not call.args:
-        return None
-    members = sequence(call.args[0].value) if call.args[0].known else None
+    members = _members(call, 0)
     if members is None:
         return None
     return fixed(Array([fixed(Array((fixed(i), m), "tuple")) for i, m in enumerate(members)]), call.span)
 
 
 def _zip(machine: Machine, call: Call) -> Fact | None:
-    columns = [sequence(a.value) if a.known else None for a in call.args]
+    rows = _rows(call, 0)
+    return fixed(Array([fixed(Array(row, "tuple")) for row in rows]), call.span) if rows is not None else None
+
+
+def _rows(call: Call, first: int) -> list[tuple[Fact, ...]] | None:
+    """The members of the arguments from one on, side by side; None where one is not known."""
+    columns = [_members(call, index) for index in range(first, len(call.args))]
     if not columns or any(c is None for c in columns):
         return None
-    rows = zip(*(c for c in columns if c is not None), strict=False)
-    return fixed(Array([fixed(Array(row, "tuple")) for row in rows]), call.span)
+    return list(zip(*(c for c in columns if c is not None), strict=False))
 
 
 def _sorted(machine: Machine, call: Call) -> Fact | None:
@@ -146,10 +149,9 @@ def _members(call: Call, index: int) -> list[Fact] | None:
 
 
 def _map(machine: Machine, call: Call) -> Fact | None:
-    columns = [_members(call, index) for index in range(1, len(call.args))]
-    if not columns or any(c is None for c in columns):
+    rows = _rows(call, 1)
+    if rows is None:
         return None
-    rows = zip(*(c for c in columns if c is not None), strict=False)
     return fixed(Array([machine.call(call.args[0], Call("map", row, {}, call.span)) for row in rows]), call.span)
 
 
@@ -195,7 +197,7 @@ def _fromkeys(machine: Machine, call: Call) -> Fact | None:
 
 
 def _next(machine: Machine, call: Call) -> Fact | None:
-    members = sequence(call.args[0].value) if call.args and call.args[0].known else None
+    members = _members(call, 0)
     if members:
         return members[0]
     made = call.args[0].value if call.args else None
